@@ -1,0 +1,169 @@
+"""A playbook as it acts: parsed, checked, every default filled in, cases merged with the keys above them.
+
+``loading.py`` makes these from YAML; nothing else does. What the format has and this version does not act on never
+gets here: it is refused at load, by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import StrEnum
+
+from remediator.core.action import JsonValue
+from remediator.core.matcher import Matcher
+from remediator.core.policy import Mode, Policy
+from remediator.core.render import Expression, ParamTemplate
+from remediator.core.retry import RetryPolicy
+
+
+class OnFailure(StrEnum):
+    """What a failed step means for the run."""
+
+    STOP = "stop"
+    CONTINUE = "continue"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaxRuns:
+    """At most ``count`` runs that acted, per subject's values, in any window of ``per``."""
+
+    count: int
+    per: timedelta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuardRules:
+    """A playbook's own limits.
+
+    Attributes:
+        cooldown: since the last disruptive act on any target, and since this playbook last acted here; 0 = none.
+        max_runs: None = not limited.
+        tell_after: a plan that waits for its turn this long is told to people, once.
+    """
+
+    cooldown: timedelta
+    max_runs: MaxRuns | None
+    tell_after: timedelta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One action with params.
+
+    Attributes:
+        name: unique in its list; ``step_2`` and so on when the file names none.
+        action: id of a registered action.
+        params: field → template tree; fields that the file leaves out and the model defaults are absent.
+        condition: the ``if``; None = always.
+        timeout: of one attempt.
+        line: in the file, 1-based.
+    """
+
+    name: str
+    action: str
+    params: Mapping[str, ParamTemplate]
+    condition: Expression | None
+    timeout: timedelta
+    retry: RetryPolicy
+    on_failure: OnFailure
+    line: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedCheck:
+    """``{alert: resolved, within: …}``: it helped if the subject is resolved within this time after the last step."""
+
+    within: timedelta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A variant of a playbook by matcher, complete. A playbook without ``cases`` has exactly one, named "".
+
+    Attributes:
+        ignore: why alerts of this case are left alone, None for a case that acts.
+        per: label names (or cluster, host, node) that make the subject; None = the whole label set.
+        resolved: steps for when it is over.
+        report_to, escalate_to: names of notification targets, () = nobody.
+    """
+
+    name: str
+    match: tuple[Matcher, ...]
+    ignore: str | None
+    mode: Mode
+    owner: str
+    per: tuple[str, ...] | None
+    stop_on_resolve: bool
+    latched: bool
+    hold: timedelta
+    guard: GuardRules
+    steps: tuple[Step, ...]
+    verify: tuple[ResolvedCheck, ...]
+    resolved: tuple[Step, ...]
+    report_to: tuple[str, ...]
+    escalate_to: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Playbook:
+    """One YAML document.
+
+    Attributes:
+        match: must all hold, before any case is looked at.
+        sha256: hex of the document's text; a run keeps it.
+        able_key: hex over what decides which alerts it can act on (match, per, cases' matchers, mode):
+            when it changes, what already fires is adopted, not acted on.
+        file, line: where it stands.
+    """
+
+    name: str
+    description: str
+    match: tuple[Matcher, ...]
+    cases: tuple[Case, ...]
+    sha256: str
+    able_key: str
+    file: str = ""
+    line: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelMap:
+    """Which labels say where an alert comes from, first that is present and not empty wins.
+
+    Attributes:
+        host, cluster, node: label names in order.
+        only_host, only_cluster: the one that is configured, "" when there are none or several: the default.
+    """
+
+    host: tuple[str, ...] = ("hostname", "Hostname", "instance")
+    cluster: tuple[str, ...] = ("cluster",)
+    node: tuple[str, ...] = ("node", "hostname", "Hostname", "instance")
+    only_host: str = ""
+    only_cluster: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaybookSet:
+    """All that is in force at one moment; replaced whole by a reload.
+
+    Attributes:
+        playbooks: in file order; names are unique.
+        policy: merged.
+        label_map: from settings.
+        ignore_labels: replica labels, left out of the default ``per``.
+        vars: site values for templates.
+        public_url: of this engine, for ``run.url``; "" when not set.
+    """
+
+    playbooks: tuple[Playbook, ...] = ()
+    policy: Policy = field(default_factory=Policy)
+    label_map: LabelMap = field(default_factory=LabelMap)
+    ignore_labels: frozenset[str] = frozenset()
+    vars: Mapping[str, JsonValue] = field(default_factory=dict)
+    public_url: str = ""
+
+    def named(self, name: str) -> Playbook | None:
+        """The playbook of this name, None when it is gone."""
+        return next((playbook for playbook in self.playbooks if playbook.name == name), None)

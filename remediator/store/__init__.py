@@ -1,0 +1,1 @@
+"""The only place that imports SQLAlchemy: the writer, the tables, the inbox, the audit log, facts and queries."""
