@@ -12,6 +12,7 @@
     │  └─ UnauthenticatedError 401 · ForbiddenError 403 · PayloadTooLargeError 413 ·
     │     DecodeError 400 · UnsupportedVersionError 400
     ├─ RequestError             a person asked for what cannot be done: carries .http_status
+    ├─ UnreachableError         a command cannot reach the engine or a file it needs: exit code 3
     ├─ ActionError              .reason (closed enum), .target
     │  ├─ TransientActionError  worth another attempt; .retry_after_s
     │  ├─ PermanentActionError  TargetNotFoundError · AccessDeniedError · InvalidTargetError · ConflictError
@@ -188,6 +189,10 @@ class RequestError(RemediatorError):
     def __init__(self, message: str, *, http_status: int = 422) -> None:
         self.http_status = http_status
         super().__init__(message)
+
+
+class UnreachableError(RemediatorError):
+    """A command cannot reach the running engine, or read a file that it needs: exit code 3."""
 
 
 class ActionError(RemediatorError):

@@ -1,0 +1,152 @@
+"""The command line: one file per command, click and rich.
+
+In the flow: beside ``web``, on top of ``app``. Commands that change something go through the running engine's API;
+commands that read open files read-only.
+
+Takes → gives: words on a line → text (or ``--json``) on stdout, complaints on stderr, an exit code.
+
+Must never: show a traceback for bad input, write to the store, or print a label value that steers the terminal.
+
+Command modules are imported when their command is used, so that ``remediator --help`` is there at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import click
+
+from remediator import __version__
+from remediator.cli.invocation import Invocation
+from remediator.cli.terminal import complain
+from remediator.errors import RemediatorError, SettingsError, StoreError, UnreachableError
+
+COMMANDS = {
+    "serve": "Run the engine.",
+    "check": "Load settings, playbooks and policies; print every problem.",
+    "doctor": "Try everything the engine needs, change nothing, say what to mend.",
+    "plan": "Dry run: what would happen for an alert, and why.",
+    "run": "Start a playbook by hand.",
+    "runs": "List runs.",
+    "cancel": "End a run that waits, or stop one after its step.",
+    "settle": "Say what became of a run whose outcome is unknown.",
+    "pause": "Hold all acting until resume.",
+    "resume": "End a pause.",
+    "reload": "Load the playbooks and policies anew.",
+    "status": "What the running engine is doing.",
+    "audit": "Read, verify and export the audit log.",
+    "actions": "What actions there are and the params they take.",
+    "schema": "JSON Schema of the playbook or policy format.",
+}
+"""Every command and its line in the help. The module and the click command in it bear the command's name."""
+
+EPILOG = """\b
+Exit codes:
+  0    ok
+  1    problems found, or the engine said no
+  2    wrong usage or settings
+  3    the engine, or a file a command needs, is not reachable
+  130  interrupted"""
+
+EXIT_PROBLEMS = 1
+EXIT_USAGE = 2
+EXIT_UNREACHABLE = 3
+EXIT_INTERRUPTED = 130
+EXIT_BROKEN_PIPE = 141
+"""As a shell reports it: 128 + SIGPIPE."""
+
+
+class Failure(click.ClickException):
+    """A ``RemediatorError`` on its way to the user: one line on stderr and the exit code of its kind."""
+
+    def __init__(self, error: RemediatorError) -> None:
+        super().__init__(str(error))
+        match error:
+            case SettingsError():
+                self.exit_code = EXIT_USAGE
+            case StoreError() | UnreachableError():
+                self.exit_code = EXIT_UNREACHABLE
+            case _:
+                self.exit_code = EXIT_PROBLEMS
+
+    def show(self, file: Any = None) -> None:
+        """Print it."""
+        del file
+        complain(self.message)
+
+
+class CommandGroup(click.Group):
+    """Imports a command's module when the command is used, and turns our errors into exit codes."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All commands, in the order of ``COMMANDS``."""
+        del ctx
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of that name; None when there is none."""
+        del ctx
+        if cmd_name not in COMMANDS:
+            return None
+        command = getattr(import_module(f"remediator.cli.{cmd_name}"), cmd_name)
+        assert isinstance(command, click.Command)
+        if command.epilog is None:
+            command.epilog = EPILOG
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The commands' lines for the help, without importing any of them."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command.
+
+        Raises:
+            click.ClickException: for every ``RemediatorError``, with its exit code.
+            click.exceptions.Exit: quietly, when the reader of our output is gone.
+        """
+        try:
+            return super().invoke(ctx)
+        except RemediatorError as error:
+            raise Failure(error) from error
+        except BrokenPipeError:
+            # Python flushes stdout once more at exit, and would complain there.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise click.exceptions.Exit(EXIT_BROKEN_PIPE) from None
+
+
+@click.group(
+    cls=CommandGroup,
+    epilog=EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
+)
+@click.option(
+    "--config",
+    "config_path",
+    type=click.Path(path_type=Path, dir_okay=False),
+    envvar="REMEDIATOR_CONFIG",
+    help="Settings file (TOML).  [default: remediator.toml if it is there]",
+)
+@click.version_option(__version__, prog_name="remediator", message="%(prog)s %(version)s")
+@click.pass_context
+def cli(ctx: click.Context, config_path: Path | None) -> None:
+    """Remediation engine for GPU clusters: Alertmanager alerts in, safe and audited actions out."""
+    ctx.obj = Invocation(config_path=config_path)
+
+
+def main() -> None:
+    """Entry point ``remediator``: run the command line and exit the process."""
+    try:
+        code = cli.main(prog_name="remediator", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except click.Abort:
+        sys.exit(EXIT_INTERRUPTED)
+    sys.exit(code if isinstance(code, int) else 0)
