@@ -1,0 +1,551 @@
+"""Settings: one TOML file, environment variables over it, frozen once read.
+
+Takes ``remediator.toml`` (or ``--config``), ``REMEDIATOR_…`` variables and what a command was given → ``Settings``.
+Never guesses: an unknown key or variable is an error with a suggestion, and all problems come at once. Never shows a
+secret: tokens and passwords live in files, and notification URLs are ``SecretStr``. Relative paths are relative to the
+working directory, whichever source they come from.
+"""
+
+from __future__ import annotations
+
+import difflib
+import ipaddress
+import json
+import os
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin
+from urllib.parse import urlsplit
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    SecretStr,
+    ValidationError,
+    field_validator,
+)
+from pydantic_settings import BaseSettings, EnvSettingsSource, InitSettingsSource, SettingsConfigDict
+
+from remediator.core.playbook import LabelMap
+from remediator.core.units import parse_duration
+from remediator.errors import SettingsError
+
+DEFAULT_CONFIG = Path("remediator.toml")
+PREFIX = "REMEDIATOR_"
+# Read by the test suite and by commands that call a running engine, not by the settings.
+NOT_SETTINGS = ("REMEDIATOR_REQUIRE", "REMEDIATOR_TEST_")
+
+_SIZE = re.compile(r"(\d+)\s*(|B|KiB|MiB|GiB)")
+_SIZE_UNITS = {"": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+_HOST_PORT = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%\w]*\]|[^:\[\]\s]*):(?P<port>\d{1,5})")
+# A comma or white space is a separator only before the next scheme: mailto URLs may have commas inside.
+_BETWEEN_URLS = re.compile(r"[\s,]+(?=[A-Za-z][A-Za-z0-9+.-]*://)")
+
+
+class Role(StrEnum):
+    """What a token may do. None includes another."""
+
+    DELIVER = "deliver"
+    VIEW = "view"
+    OPERATE = "operate"
+
+
+def _split(value: object) -> object:
+    """A list may be one text with commas, which is all that a variable can hold."""
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+def _split_urls(value: object) -> object:
+    return [part for part in _BETWEEN_URLS.split(value.strip()) if part] if isinstance(value, str) else value
+
+
+def _from_json(value: object) -> object:
+    """A list of tables in a variable is written as JSON."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError as error:
+        raise ValueError("in a variable a list of tables is written as JSON, and this is not JSON") from error
+
+
+def _size(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    found = _SIZE.fullmatch(value.strip())
+    if found is None:
+        raise ValueError('write bytes, or "64KiB", "16MiB", "1GiB"')
+    return int(found[1]) * _SIZE_UNITS[found[2]]
+
+
+def _duration(value: object) -> object:
+    if isinstance(value, timedelta):
+        return value
+    if not isinstance(value, str):
+        raise ValueError('write a duration as text with a unit: "30s", "5m", "9h"')
+    return parse_duration(value)
+
+
+Duration = Annotated[timedelta, BeforeValidator(_duration)]
+Texts = Annotated[tuple[str, ...], BeforeValidator(_split)]
+Paths = Annotated[tuple[Path, ...], BeforeValidator(_split)]
+Urls = Annotated[tuple[SecretStr, ...], BeforeValidator(_split_urls)]
+Roles = Annotated[tuple[Role, ...], BeforeValidator(_split), Field(min_length=1)]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+class TokenSettings(_Table):
+    """A bearer token. Two entries, or two lines in one file, are valid at once: rotation needs no restart."""
+
+    name: str = Field(min_length=1, description="Who this is; the audit records it as the actor.")
+    roles: Roles = Field(description="What it may do: deliver, view, operate.")
+    file: Path = Field(description="File with the token, one a line; read again when it changes.")
+
+
+class BasicSettings(_Table):
+    """HTTP basic."""
+
+    username: str = Field(
+        min_length=1, pattern=r"^[^:]+$", description="User name; the audit records it as the actor. No colon."
+    )
+    roles: Roles = Field(description="What it may do: deliver, view, operate.")
+    password_file: Path = Field(description="File with the password, one a line; read again when it changes.")
+
+
+class AuthSettings(_Table):
+    """Who may call. Without any entry the engine listens on loopback only."""
+
+    tokens: Annotated[tuple[TokenSettings, ...], BeforeValidator(_from_json)] = Field(
+        default=(), description="Bearer tokens."
+    )
+    basic: Annotated[tuple[BasicSettings, ...], BeforeValidator(_from_json)] = Field(
+        default=(), description="HTTP basic users."
+    )
+
+
+class LabelMapSettings(_Table):
+    """Which alert labels say where it fires; the first that is present and not empty wins."""
+
+    host: Texts = Field(default=LabelMap().host, description="Labels that name the Docker host.")
+    cluster: Texts = Field(default=LabelMap().cluster, description="Labels that name the cluster.")
+    node: Texts = Field(default=LabelMap().node, description="Labels that name the node.")
+
+
+class DockerHostSettings(_Table):
+    """One Docker engine, by the name that alerts give for its host."""
+
+    url: str = Field(description="unix:///var/run/docker.sock, tcp://host:2376 or ssh://user@host.")
+    tls_ca: Path | None = Field(default=None, description="CA that signed the Docker engine's certificate.")
+    tls_cert: Path | None = Field(default=None, description="Our client certificate.")
+    tls_key: Path | None = Field(default=None, description="Our client key.")
+
+    @field_validator("url")
+    @classmethod
+    def _known_scheme(cls, value: str) -> str:
+        if urlsplit(value).scheme not in ("unix", "tcp", "ssh"):
+            raise ValueError("must begin with unix://, tcp:// or ssh://")
+        return value
+
+
+class DockerSettings(_Table):
+    """Docker engines to act on."""
+
+    hosts: dict[str, DockerHostSettings] = Field(default_factory=dict, description="Docker engines by host name.")
+
+
+class NotifySettings(_Table):
+    """Where messages go: apprise URLs, from one of three places. All of them are secrets."""
+
+    urls: Urls = Field(default=(), description="apprise URLs.")
+    urls_file: Path | None = Field(default=None, description="File with apprise URLs, one a line.")
+    urls_env: str = Field(default="", description="Name of a variable with apprise URLs (not one of REMEDIATOR_…).")
+
+    @field_validator("urls_env")
+    @classmethod
+    def _not_ours(cls, value: str) -> str:
+        if value.startswith(PREFIX):
+            raise ValueError(f"must not begin with {PREFIX}: those variables are settings")
+        return value
+
+
+class Settings(BaseSettings):
+    """All settings, frozen."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX,
+        env_nested_delimiter="__",
+        enable_decoding=False,
+        extra="forbid",
+        frozen=True,
+        hide_input_in_errors=True,
+    )
+
+    store_url: str = Field(
+        default="sqlite:///remediator.db",
+        validate_default=True,
+        description="Where state and audit live: sqlite:///relative.db or sqlite:////absolute.db.",
+    )
+    listen: str = Field(
+        default="127.0.0.1:9095", description="Address and port: 127.0.0.1:9095, [::1]:9095, 0.0.0.0:9095."
+    )
+    public_url: str = Field(default="", description="How people reach this engine; for links in messages.")
+    playbooks: Paths = Field(default=(Path("playbooks"),), description="Folders and files with playbooks and policies.")
+    watch_playbooks: bool = Field(default=True, description="Reload when a playbook file changes.")
+    auth: AuthSettings = Field(default=AuthSettings(), description="Who may call.")
+    tls_cert: Path | None = Field(default=None, description="Certificate to serve HTTPS with, PEM with its chain.")
+    tls_key: Path | None = Field(default=None, description="Its key.")
+    tls_client_ca: Path | None = Field(default=None, description="CA that callers' certificates must be signed by.")
+    label_map: LabelMapSettings = Field(
+        default=LabelMapSettings(), description="Which labels say where an alert comes from."
+    )
+    docker: DockerSettings = Field(default=DockerSettings(), description="Docker engines to act on.")
+    notify: dict[str, NotifySettings] = Field(default_factory=dict, description="Notification targets by name.")
+    report_to: Texts = Field(default=(), description="Targets told how a run ended, where a playbook names none.")
+    escalate_to: Texts = Field(default=(), description="Targets told of an end without a fix, where it names none.")
+    ignore_labels: Texts = Field(
+        default=(), description="Replica labels, left out of a playbook's default `per`: replica, prometheus_replica."
+    )
+    vars: dict[str, JsonValue] = Field(default_factory=dict, description="Values for templates, as {{ vars.NAME }}.")
+    max_body: Annotated[int, BeforeValidator(_size), Field(ge=1024)] = Field(
+        default=16 * 2**20, description="Largest HTTP body, in bytes or as 16MiB."
+    )
+    workers: Annotated[int, Field(ge=1, le=256)] = Field(default=16, description="Threads that carry out runs.")
+    shutdown_grace: Duration = Field(
+        default=timedelta(seconds=30), description="How long a stop waits for what is running."
+    )
+    expire_after: Duration = Field(
+        default=timedelta(hours=9),
+        description="An alert without any word for so long has expired; above twice Alertmanager's repeat_interval.",
+    )
+    pause_file: Path | None = Field(default=None, description="While this file exists, the engine is paused.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="Least severity that is logged."
+    )
+    log_format: Literal["json", "text"] = Field(default="json", description="json, or text for people.")
+
+    @field_validator("store_url")
+    @classmethod
+    def _absolute_store(cls, value: str) -> str:
+        path = value.removeprefix("sqlite:///")
+        if path == value or not path or path == ":memory:" or "?" in path:
+            raise ValueError("must be a file: sqlite:///remediator.db or sqlite:////var/lib/remediator/remediator.db")
+        return f"sqlite:///{Path(path).absolute()}"
+
+    @field_validator("listen")
+    @classmethod
+    def _host_and_port(cls, value: str) -> str:
+        found = _HOST_PORT.fullmatch(value)
+        if found is None or int(found["port"]) > 65535:
+            raise ValueError("must be ADDRESS:PORT, as in 127.0.0.1:9095 or [::1]:9095")
+        return value
+
+    @field_validator("public_url")
+    @classmethod
+    def _http_url(cls, value: str) -> str:
+        if value and urlsplit(value).scheme not in ("http", "https"):
+            raise ValueError("must begin with http:// or https://")
+        return value.rstrip("/")
+
+    @field_validator("vars")
+    @classmethod
+    def _no_floats(cls, value: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        # The audit's canonical form has no floats: one here would make an event that cannot be written.
+        for name, item in value.items():
+            if any(isinstance(leaf, float) or leaf is None for leaf in _leaves(item)):
+                raise ValueError(f"{name}: write a number with a point as text")
+        return value
+
+    @field_validator("shutdown_grace", "expire_after")
+    @classmethod
+    def _positive(cls, value: timedelta) -> timedelta:
+        if value <= timedelta(0):
+            raise ValueError("must be above 0s")
+        return value
+
+    @property
+    def listen_host(self) -> str:
+        """Address without brackets; "" means every interface."""
+        return self.listen.rpartition(":")[0].strip("[]")
+
+    @property
+    def listen_port(self) -> int:
+        """0 = any free one."""
+        return int(self.listen.rpartition(":")[2])
+
+    @property
+    def has_auth(self) -> bool:
+        """Whether any token or user is configured."""
+        return bool(self.auth.tokens or self.auth.basic)
+
+    @property
+    def store_path(self) -> Path:
+        """The SQLite file, absolute."""
+        return Path(self.store_url.removeprefix("sqlite:///"))
+
+    def to_label_map(self) -> LabelMap:
+        """The label map as the core reads it; the only Docker host, if there is one, is the default host."""
+        hosts = list(self.docker.hosts)
+        return LabelMap(
+            host=self.label_map.host,
+            cluster=self.label_map.cluster,
+            node=self.label_map.node,
+            only_host=hosts[0] if len(hosts) == 1 else "",
+        )
+
+
+def load_settings(
+    config: Path | None = None,
+    environ: Mapping[str, str] = os.environ,
+    overrides: Mapping[str, Any] | None = None,
+) -> Settings:
+    """Read all sources: overrides win over variables, variables over the file.
+
+    Args:
+        config: the TOML file; None = ``remediator.toml`` in the working directory, where there is one.
+        environ: variables; those that do not begin with ``REMEDIATOR_`` are not looked at.
+        overrides: field → value, from a command's options.
+
+    Raises:
+        SettingsError: one line for each problem, with the file and key or the variable it stands in.
+    """
+    file = config or DEFAULT_CONFIG
+    from_file = _read_toml(file, must_exist=config is not None)
+    given = dict(overrides or {})
+    variables = {
+        name: value for name, value in environ.items() if name.startswith(PREFIX) and not name.startswith(NOT_SETTINGS)
+    }
+    from_env = EnvSettingsSource(Settings)
+    from_env.env_vars = {name.lower(): value for name, value in variables.items() if value}
+
+    problems = list(_unknown_variables(variables, from_env()))
+    try:
+        settings = Settings(
+            _build_sources=(
+                (InitSettingsSource(Settings, given), from_env, InitSettingsSource(Settings, from_file)),
+                {},
+            )
+        )
+    except ValidationError as error:
+        found = [(tuple(item["loc"]), _in_words(item)) for item in error.errors(include_url=False, include_input=False)]
+    else:
+        found = list(_contradictions(settings))
+    problems += [f"{_place(loc, given, variables, file)}: {problem}" for loc, problem in found]
+    if problems:
+        raise SettingsError("\n".join(problems))
+    return settings
+
+
+def check_files(settings: Settings) -> list[str]:
+    """Problems of the files that settings name, one line each: what ``serve`` cannot do without.
+
+    Apart from ``load_settings``, because a command that only reads the audit needs no right to read tokens.
+    """
+    problems = []
+    for place, path in _secret_files(settings):
+        try:
+            read_secret_file(path)
+        except SettingsError as error:
+            problems.append(f"{place}: {error}")
+    for place, file in _plain_files(settings):
+        if not os.access(file, os.R_OK):
+            problems.append(f"{place}: {file} does not exist or cannot be read")
+    return problems
+
+
+def read_secret_file(path: Path) -> tuple[str, ...]:
+    """The secrets in a file: one a line, surrounding space and empty lines dropped.
+
+    Raises:
+        SettingsError: it cannot be read, is not UTF-8 or holds nothing. The text never has any of the contents.
+    """
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError:
+        raise SettingsError(f"{path} is not UTF-8 text") from None
+    secrets = tuple(line.strip() for line in lines if line.strip())
+    if not secrets:
+        raise SettingsError(f"{path} is empty; write the secret into it, one a line")
+    return secrets
+
+
+def notify_urls(target: NotifySettings, environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """A notification target's apprise URLs, in plain text: for the notifier alone.
+
+    Raises:
+        SettingsError: the file cannot be read, or the variable is not set.
+    """
+    urls = [url.get_secret_value() for url in target.urls]
+    if target.urls_file is not None:
+        urls += read_secret_file(target.urls_file)
+    if target.urls_env:
+        value = environ.get(target.urls_env, "").strip()
+        if not value:
+            raise SettingsError(f"the variable {target.urls_env} is not set")
+        urls += _BETWEEN_URLS.split(value)
+    return tuple(urls)
+
+
+def secret_values(settings: Settings, environ: Mapping[str, str] = os.environ) -> frozenset[str]:
+    """Every secret that is readable now, to be struck out of logs and texts. What cannot be read is left out."""
+    secrets: set[str] = set()
+    for _, path in _secret_files(settings):
+        try:
+            secrets.update(read_secret_file(path))
+        except SettingsError:
+            continue
+    for target in settings.notify.values():
+        secrets.update(url.get_secret_value() for url in target.urls)
+        if target.urls_env in environ:
+            secrets.update(_BETWEEN_URLS.split(environ[target.urls_env].strip()))
+    return frozenset(secret for secret in secrets if secret)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address is reachable from this machine alone."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _read_toml(file: Path, *, must_exist: bool) -> dict[str, Any]:
+    if not must_exist and not file.exists():
+        return {}
+    try:
+        return tomllib.loads(file.read_text("utf-8"))
+    except OSError as error:
+        raise SettingsError(f"{file}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError:
+        raise SettingsError(f"{file}: is not UTF-8 text") from None
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"{file}: is not TOML: {error}") from error
+
+
+def _unknown_variables(variables: Mapping[str, str], read: Mapping[str, Any]) -> Iterator[str]:
+    """Variables that no field took. Nested ones that reach a table are pydantic's to refuse, as unknown keys."""
+    for name in sorted(variables):
+        head, *rest = name.removeprefix(PREFIX).lower().split("__")
+        field = Settings.model_fields.get(head)
+        if field is None:
+            yield f"{name}: is no setting{_did_you_mean(head, Settings.model_fields, _variable)}"
+        elif rest and variables[name] and not isinstance(read.get(head), dict):
+            yield f"{name}: {_variable(head)} has no parts; set it whole"
+
+
+def _variable(path: str) -> str:
+    return PREFIX + path.replace(".", "__").upper()
+
+
+def _place(loc: tuple[str | int, ...], given: Mapping[str, Any], variables: Mapping[str, str], file: Path) -> str:
+    """Where a person must look: the variable or the command's option if it came from there, else the file."""
+    path = ".".join(str(part) for part in loc)
+    if loc and loc[0] in given:
+        return f"command line: {path}"
+    for end in range(len(loc), 0, -1):
+        name = PREFIX + "__".join(str(part) for part in loc[:end]).upper()
+        found = next((variable for variable in variables if variable.upper() == name), None)
+        if found:
+            return found if end == len(loc) else f"{found}: {path}"
+    return f"{file}: {path}"
+
+
+def _in_words(error: Mapping[str, Any]) -> str:
+    if error["type"] == "extra_forbidden":
+        *parents, key = error["loc"]
+        return f"is no setting{_did_you_mean(str(key), _fields_at(Settings, parents), str)}"
+    if error["type"] == "missing":
+        return "is missing"
+    message = str(error["msg"])
+    return message.removeprefix("Value error, ").removeprefix("Assertion failed, ")
+
+
+def _did_you_mean(word: str, known: Mapping[str, Any], show: Callable[[str], str]) -> str:
+    near = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    if near:
+        return f"; did you mean {show(near[0])}?"
+    return f"; known: {', '.join(show(name) for name in known)}" if known else ""
+
+
+def _fields_at(model: type[BaseModel], parents: list[str | int]) -> Mapping[str, Any]:
+    """The fields of the table at a location; tables stand in dicts by name and in tuples by index."""
+    current: Any = model
+    for part in parents:
+        if isinstance(current, type) and issubclass(current, BaseModel):
+            current = current.model_fields[str(part)].annotation
+        else:
+            current = next(arg for arg in reversed(get_args(current)) if arg is not Ellipsis)
+        if get_origin(current) is Annotated:
+            current = get_args(current)[0]
+    return current.model_fields if isinstance(current, type) and issubclass(current, BaseModel) else {}
+
+
+def _leaves(value: JsonValue) -> Iterator[JsonValue]:
+    if isinstance(value, dict):
+        for item in value.values():
+            yield from _leaves(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _leaves(item)
+    else:
+        yield value
+
+
+def _contradictions(settings: Settings) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """What is wrong between fields, each with the location to blame."""
+    if not settings.has_auth and not is_loopback(settings.listen_host):
+        yield (
+            ("listen",),
+            f"{settings.listen} can be reached from other machines, and no token is configured; add an entry to"
+            " auth.tokens (name, roles, file), or listen on 127.0.0.1",
+        )
+    if (settings.tls_cert is None) != (settings.tls_key is None):
+        yield ("tls_cert",), "tls_cert and tls_key go together"
+    if settings.tls_client_ca is not None and settings.tls_cert is None:
+        yield ("tls_client_ca",), "client certificates need tls_cert and tls_key"
+    for name, host in settings.docker.hosts.items():
+        place = ("docker", "hosts", name)
+        if (host.tls_cert is None) != (host.tls_key is None):
+            yield (*place, "tls_cert"), "tls_cert and tls_key go together"
+        if (host.tls_ca or host.tls_cert) and not host.url.startswith("tcp://"):
+            yield (*place, "url"), "TLS is for tcp:// alone"
+    for name, target in settings.notify.items():
+        if not (target.urls or target.urls_file or target.urls_env):
+            yield ("notify", name), "needs urls, urls_file or urls_env"
+    for field, names in (("report_to", settings.report_to), ("escalate_to", settings.escalate_to)):
+        for name in names:
+            if name not in settings.notify:
+                yield (field,), f"there is no notify.{name}{_did_you_mean(name, settings.notify, str)}"
+
+
+def _secret_files(settings: Settings) -> Iterator[tuple[str, Path]]:
+    for token in settings.auth.tokens:
+        yield f"auth.tokens, {token.name}", token.file
+    for basic in settings.auth.basic:
+        yield f"auth.basic, {basic.username}", basic.password_file
+    for name, target in settings.notify.items():
+        if target.urls_file is not None:
+            yield f"notify.{name}.urls_file", target.urls_file
+
+
+def _plain_files(settings: Settings) -> Iterator[tuple[str, Path]]:
+    for name in ("tls_cert", "tls_key", "tls_client_ca"):
+        if (file := getattr(settings, name)) is not None:
+            yield name, file
+    for host_name, host in settings.docker.hosts.items():
+        for name in ("tls_ca", "tls_cert", "tls_key"):
+            if (file := getattr(host, name)) is not None:
+                yield f"docker.hosts.{host_name}.{name}", file
