@@ -104,6 +104,7 @@ subject = Table(
     Column("opened_by_episode", Text, nullable=False),
     Column("is_adopted", Integer, nullable=False),
     Column("is_by_hand", Integer, nullable=False),
+    Column("is_latched", Integer, nullable=False),
     Column("closed_at", Text),
     Column("close_reason", Text, nullable=False, server_default=""),
 )
