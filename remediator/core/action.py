@@ -109,6 +109,7 @@ class Action(Protocol[P]):
         is_idempotent: doing it twice equals doing it once, so an unclear attempt may be tried again.
         is_message: touches nothing but tells people; has no targets.
         late_params: fields that name no target, so may hold values known only at the step's turn.
+        param_defaults: field → template, used where the playbook leaves the field out (``{"host": "{{ host }}"}``).
         default_timeout: of one attempt, where the playbook sets none.
     """
 
@@ -118,6 +119,7 @@ class Action(Protocol[P]):
     is_idempotent: ClassVar[bool]
     is_message: ClassVar[bool]
     late_params: ClassVar[frozenset[str]]
+    param_defaults: ClassVar[Mapping[str, str]]
     default_timeout: ClassVar[timedelta]
 
     def describe(self, params: P) -> str:

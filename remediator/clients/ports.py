@@ -1,0 +1,198 @@
+"""What actions may ask of the outside world, and the bundles they get it in.
+
+Adapters (``dockerd``, ``notifier``, and ``fake`` for tests) implement the protocols; actions know only this module.
+What a look may do and what an act may do are two types: ``targets`` and ``observe`` get ``ReadOnlyClients``' methods,
+``apply`` gets those of ``Clients``. A dry run holds a ``ReadOnlyClients`` and so has nothing to act with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from remediator.errors import InvalidTargetError, Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DockerHost:
+    """Where one Docker engine listens, by the name that the settings give it.
+
+    Attributes:
+        name: what playbooks and targets call it (``gpu-07``).
+        url: ``unix:///var/run/docker.sock``, ``tcp://gpu-07:2376`` or ``ssh://user@gpu-07``.
+        tls_ca: file of the CA that signed the engine's certificate, "" = the system's own CAs.
+        tls_cert, tls_key: files of our certificate and key, both or neither; any ``tls_`` value turns TLS on.
+    """
+
+    name: str
+    url: str
+    tls_ca: str = ""
+    tls_cert: str = ""
+    tls_key: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerState:
+    """One container, as its engine describes it now.
+
+    Attributes:
+        id: 64 hex digits; kept by a restart, new when the container is made anew.
+        name: without the leading slash.
+        status: created, running, paused, restarting, removing, exited or dead.
+        pid: of its first process on the host, 0 when it does not run.
+        started_at, finished_at: RFC 3339, UTC, always nine digits after the point, so that text order is time order;
+            "" = never.
+        exit_code: of its last end, 0 also while it has not ended.
+        image: as it was named when the container was made.
+        labels: its own.
+        stop_timeout_s: its own grace before SIGKILL; None when it has none and the engine's 10 s hold.
+        restart_policy: no, always, unless-stopped or on-failure.
+        removes_itself: it was made with ``--rm``: once stopped it is gone.
+        is_engine: this very process runs in it.
+    """
+
+    id: str
+    name: str
+    status: str
+    pid: int
+    started_at: str
+    finished_at: str
+    exit_code: int
+    image: str
+    labels: Mapping[str, str]
+    stop_timeout_s: int | None
+    restart_policy: str
+    removes_itself: bool
+    is_engine: bool
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has a live process (a paused one has)."""
+        return self.pid > 0
+
+
+class DockerReader(Protocol):
+    """One Docker engine, looked at."""
+
+    def inspect(self, container: str) -> ContainerState:
+        """The container of this name, or of this full or short (12 digits and more) id.
+
+        Raises:
+            TargetNotFoundError: none, or several ids begin so.
+            AccessDeniedError: the engine does not let us.
+            TransientActionError: the engine cannot be reached or does not answer.
+        """
+        ...
+
+    def version(self) -> str:
+        """The engine's version, for people (``20.10.24, API 1.41``). Raises as ``inspect``."""
+        ...
+
+
+class Docker(DockerReader, Protocol):
+    """One Docker engine, acted on. Every call takes the container's id, never a name that may have moved.
+
+    Every call answers within ``deadline_s`` seconds and raises:
+        TargetNotFoundError, AccessDeniedError, ConflictError, PermanentActionError: refused, nothing was done.
+        TransientActionError: it was not sent.
+        UnknownEffectError: it was sent and no proper answer came.
+    """
+
+    def restart(self, container_id: str, *, stop_timeout_s: int, deadline_s: float) -> None:
+        """Stop it (its stop signal, SIGKILL after ``stop_timeout_s``) and start it; starts a stopped one."""
+        ...
+
+    def stop(self, container_id: str, *, stop_timeout_s: int, deadline_s: float) -> None:
+        """Stop it (its stop signal, SIGKILL after ``stop_timeout_s``); nothing when it is stopped."""
+        ...
+
+    def start(self, container_id: str, *, deadline_s: float) -> None:
+        """Start it; nothing when it runs."""
+        ...
+
+    def signal(self, container_id: str, signal: str, *, deadline_s: float) -> None:
+        """Send a signal (``SIGUSR1`` or ``10``) to its first process."""
+        ...
+
+
+class Notifier(Protocol):
+    """Tells people."""
+
+    def send(self, to: str, *, title: str, body: str, timeout_s: float) -> None:
+        """Send plain text to the target of this name.
+
+        Raises:
+            PermanentActionError: there is no such target, or its fate is not known after ``timeout_s``.
+            TransientActionError: a service did not take it.
+        """
+        ...
+
+
+class LookingClients(Protocol):
+    """What ``targets`` and ``observe`` get: both bundles below have it."""
+
+    @property
+    def notify_targets(self) -> tuple[str, ...]:
+        """Names of the configured notification targets, sorted."""
+        ...
+
+    def docker(self, host: str) -> DockerReader:
+        """The engine of this name.
+
+        Raises:
+            InvalidTargetError: no such name in the settings (``Reason.UNKNOWN_HOST``).
+        """
+        ...
+
+
+Engine = TypeVar("Engine")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOnlyClients:
+    """What a dry run holds: nothing in it can act.
+
+    Attributes:
+        dockers: engine by name.
+        notify_targets: names of the configured notification targets, sorted.
+    """
+
+    dockers: Mapping[str, DockerReader]
+    notify_targets: tuple[str, ...] = ()
+
+    def docker(self, host: str) -> DockerReader:
+        """The engine of this name. Raises ``InvalidTargetError`` (``Reason.UNKNOWN_HOST``) for any other."""
+        return _engine_called(host, self.dockers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clients:
+    """What the running engine holds.
+
+    Attributes:
+        dockers: engine by name.
+        notifier: sends to the configured notification targets.
+        notify_targets: their names, sorted.
+    """
+
+    dockers: Mapping[str, Docker]
+    notifier: Notifier
+    notify_targets: tuple[str, ...] = ()
+
+    def docker(self, host: str) -> Docker:
+        """The engine of this name. Raises ``InvalidTargetError`` (``Reason.UNKNOWN_HOST``) for any other."""
+        return _engine_called(host, self.dockers)
+
+
+def _engine_called(host: str, dockers: Mapping[str, Engine]) -> Engine:
+    engine = dockers.get(host)
+    if engine is None:
+        known = ", ".join(sorted(dockers)) or "none"
+        raise InvalidTargetError(
+            f"no Docker host is called {host!r} in the settings (configured: {known}); "
+            "add it there, or map the alert's labels to one of these names",
+            target=f"docker:{host}",
+            reason=Reason.UNKNOWN_HOST,
+        )
+    return engine
