@@ -1,11 +1,27 @@
-"""One Alertmanager matcher: ``label op value``. (Parsing and matching: see functions below.)"""
+"""One Alertmanager matcher: ``label op value``.
+
+Takes a line of a playbook or policy, gives a ``Matcher``; takes labels, says whether it holds.
+
+The grammar is that of Alertmanager's UTF-8 parser (0.27 and later), so that a line can be copied from its routes.
+Where its own two parsers, or two of its versions, read one line differently, the line is refused here with what to
+write instead: ``==``, a comma at the end, a value with spaces or in single quotes.
+
+Source: prometheus/alertmanager matcher/parse and pkg/labels, 0.25 to 0.35.
+"""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
+from typing import Protocol
+
+import re2
 
 from remediator.core.alert import Labels
+from remediator.core.units import cut
+from remediator.errors import MatcherSyntaxError
 
 
 class MatchOp(StrEnum):
@@ -19,17 +35,191 @@ class MatchOp(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matcher:
-    """One matcher. Regexes are RE2 and fully anchored; an absent label is "".
+    """One matcher. Regexes are RE2 and fully anchored, ``.`` is no newline, as in Alertmanager; an absent label is "".
 
     Attributes:
-        label: exact name, case kept.
+        label: exact name, case kept, never "".
         value: unquoted.
+
+    Raises:
+        MatcherSyntaxError: no label, or not a regex.
     """
 
     label: str
     op: MatchOp
     value: str
 
+    def __post_init__(self) -> None:
+        if not self.label:
+            raise MatcherSyntaxError('a matcher needs a label name: write label = "value"')
+        if self.op in (MatchOp.REGEX, MatchOp.NOT_REGEX):
+            _regex(self.value)
+
     def matches(self, labels: Labels) -> bool:
         """Whether it holds for these labels."""
-        raise NotImplementedError
+        value = labels.get(self.label, "")
+        match self.op:
+            case MatchOp.EQUAL:
+                return value == self.value
+            case MatchOp.NOT_EQUAL:
+                return value != self.value
+            case MatchOp.REGEX:
+                return _regex(self.value).fullmatch(value) is not None
+            case MatchOp.NOT_REGEX:
+                return _regex(self.value).fullmatch(value) is None
+
+    def __str__(self) -> str:
+        """Canonical text, as Alertmanager prints it: ``err_code=~"13|31"``. ``parse_matcher`` reads it back."""
+        label = _quote(self.label) if _RESERVED.search(self.label) or not self.label.isprintable() else self.label
+        return f"{label}{self.op}{_quote(self.value)}"
+
+
+class _Pattern(Protocol):
+    def fullmatch(self, text: str, /) -> object | None: ...
+
+
+# Two thousand playbooks with two regexes each; past that the least used are compiled anew.
+@lru_cache(maxsize=4096)
+def _regex(pattern: str) -> _Pattern:
+    # The bare pattern is compiled, not ^(?:…)$ around it: the reason then speaks of what was written, and `a)|(b`,
+    # which Alertmanager's wrapping would turn into something unanchored, is refused.
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        compiled: _Pattern = re2.compile(pattern, options)
+    except re2.error as error:
+        reason = error.args[0].decode("utf-8", "replace") if error.args else "it cannot be compiled"
+        raise MatcherSyntaxError(
+            f'"{cut(pattern, 80)}" is not a regular expression (RE2, as in Alertmanager): {cut(reason, 120)}'
+        ) from error
+    return compiled
+
+
+# Go's unicode.IsSpace; Python's isspace knows four more.
+_SPACES = "\t\n\v\f\r \x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B))) + "\u2028\u2029\u202f\u205f\u3000"
+_RESERVED = re.compile(rf"[{_SPACES}{{}}!=~,\\\"'`]")
+_TOKEN = re.compile(
+    rf"""[{_SPACES}]*(?:
+        (?P<quoted> "(?:[^"\\]|\\.)*" )
+      | (?P<plain> [^{_SPACES}{{}}!=~,\\"'`]+ )
+      | (?P<operator> =~ | != | !~ | = )
+    )""",
+    re.VERBOSE | re.DOTALL,
+)
+
+
+def parse_matcher(text: str) -> Matcher:
+    """Read one matcher.
+
+    Args:
+        text: ``label op value``; spaces around each are free. Label and value stand bare, or in double quotes with Go's
+            escapes where they hold a space or one of ``{}!=~,\\"'```. No braces, no second matcher.
+
+    Raises:
+        MatcherSyntaxError: anything else; says what to write.
+    """
+    position = 0
+    tokens: list[str] = []
+    for kinds in (("quoted", "plain"), ("operator",), ("quoted", "plain")):
+        token = _TOKEN.match(text, position)
+        kind = token.lastgroup if token else None
+        if token is None or kind is None or kind not in kinds:
+            raise _problem(text, _what_is_wrong(text, position, len(tokens)))
+        tokens.append(_unquote(text, token[kind]) if kind == "quoted" else token[kind])
+        position = token.end()
+    if text[position:].strip(_SPACES):
+        raise _problem(text, _what_is_wrong(text, position, len(tokens)))
+    label, op, value = tokens
+    return Matcher(label=label, op=MatchOp(op), value=value)
+
+
+def _problem(text: str, what: str) -> MatcherSyntaxError:
+    return MatcherSyntaxError(f"not a matcher: {cut(text, 80)}: {what}")
+
+
+def _what_is_wrong(text: str, position: int, n_tokens: int) -> str:
+    """Why the text cannot go on at ``position``, where ``n_tokens`` of label, operator and value are read."""
+    rest = text[position:].lstrip(_SPACES)
+    if text.lstrip(_SPACES).startswith("{") or rest.startswith("}"):
+        return "write it without braces"
+    if rest.startswith('"') and not _TOKEN.match(rest):
+        return "a double quote is not closed"
+    if rest.startswith(("'", "`")):
+        return 'quote with double quotes: label = "value"'
+    if rest.startswith("\\"):
+        return 'put what holds a backslash in double quotes and double it: label =~ "\\\\d+"'
+    match n_tokens:
+        case 0:
+            return 'it starts without a label name: write label = "value"'
+        case 1 if not rest:
+            return 'it has no operator: write label = "value", or label != "" where the label must be present'
+        case 1 if rest.startswith("~"):
+            return "the operators are = != =~ !~"
+        case 1:
+            return "after the label name comes one of = != =~ !~"
+        case 2 if not rest:
+            return 'it has no value: write "" for an absent or empty label'
+        case 2 if rest.startswith(("=", "~")):
+            # 0.25 reads `err_code == 79` as the value "= 79", which no alert ever has.
+            return "the operators are = != =~ !~, each once: for equality write a single ="
+        case 2:
+            return "put a value that holds spaces or one of {}!=~,\\\"'` in double quotes"
+        case _ if rest.startswith(","):
+            return "one matcher a line, without a comma; a second one is an entry of its own"
+        case _:
+            return "more text follows the value: put a value with spaces or one of {}!=~,\\\"'` in double quotes"
+
+
+_SIMPLE_ESCAPES = {
+    "a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "\\": "\\", '"': '"',
+}  # fmt: skip
+_ESCAPE = re.compile(
+    r"\\(?:x(?P<byte>[0-9A-Fa-f]{2})|(?P<octal>[0-7]{3})|u(?P<u4>[0-9A-Fa-f]{4})|U(?P<u8>[0-9A-Fa-f]{8})|(?P<simple>.))",
+    re.DOTALL,
+)
+
+
+def _unquote(text: str, quoted: str) -> str:
+    """What Go's strconv.Unquote makes of a double-quoted token: ``\\x`` and octal escapes are bytes of UTF-8."""
+    if "\n" in quoted:
+        raise _problem(text, "a line break stands inside double quotes: write \\n")
+
+    def unescape(escape: re.Match[str]) -> bytes:
+        digits = escape.group(escape.lastgroup or 0)
+        match escape.lastgroup:
+            case "byte":
+                return bytes([int(digits, 16)])
+            case "octal" if int(digits, 8) < 256:
+                return bytes([int(digits, 8)])
+            case "u4" | "u8" if int(digits, 16) <= 0x10FFFF:
+                return chr(int(digits, 16)).encode("utf-8")  # a surrogate is a UnicodeEncodeError
+            case "simple" if digits in _SIMPLE_ESCAPES:
+                return _SIMPLE_ESCAPES[digits].encode()
+            case _:
+                raise ValueError
+
+    body = quoted[1:-1]
+    pieces: list[bytes] = []
+    position = 0
+    try:
+        for escape in _ESCAPE.finditer(body):
+            pieces += (body[position : escape.start()].encode("utf-8"), unescape(escape))
+            position = escape.end()
+        pieces.append(body[position:].encode("utf-8"))
+        return b"".join(pieces).decode("utf-8")
+    except ValueError:
+        raise _problem(text, 'an escape in double quotes that is none: double each backslash, as in "\\\\d+"') from None
+
+
+def _quote(value: str) -> str:
+    return '"' + "".join(_quoted(character) for character in value) + '"'
+
+
+def _quoted(character: str) -> str:
+    if character in '"\\':
+        return f"\\{character}"
+    if character == "\n":
+        return "\\n"
+    if character.isprintable():
+        return character
+    return f"\\u{ord(character):04x}" if ord(character) < 0x10000 else f"\\U{ord(character):08x}"
