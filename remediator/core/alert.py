@@ -79,6 +79,7 @@ class AlertGroup:
     """One decoded delivery.
 
     Attributes:
+        received_at: when it came, our clock, aware UTC.
         receiver: the receiver's name with Alertmanager's regexp quoting taken off (``ok\\.team`` → ``ok.team``).
         group_key: as sent; a hint, no identity.
         external_url: of the Alertmanager that sent it; differs per HA peer.
@@ -87,6 +88,7 @@ class AlertGroup:
         bad_alerts: the members that are not.
     """
 
+    received_at: datetime
     receiver: str
     group_key: str
     group_labels: Labels
@@ -96,6 +98,58 @@ class AlertGroup:
     n_truncated: int
     alerts: tuple[Alert, ...]
     bad_alerts: tuple[BadAlert, ...]
+
+
+def pack_alert(alert: Alert) -> dict[str, str | Labels]:
+    """The alert as text and maps of text, for the store; absent times are "". ``unpack_alert`` reads it back."""
+    return {
+        "status": alert.status.value,
+        "labels": alert.labels,
+        "annotations": alert.annotations,
+        "starts_at": alert.starts_at.isoformat() if alert.starts_at else "",
+        "ends_at": alert.ends_at.isoformat() if alert.ends_at else "",
+        "starts_at_text": alert.starts_at_text,
+        "ends_at_text": alert.ends_at_text,
+        "generator_url": alert.generator_url,
+        "fingerprint": alert.fingerprint,
+        "label_key": alert.label_key,
+    }
+
+
+def unpack_alert(packed: Mapping[str, object]) -> Alert:
+    """The alert that ``pack_alert`` packed.
+
+    Raises:
+        KeyError, TypeError, ValueError: it was not packed by us.
+    """
+    return Alert(
+        status=AlertStatus(_text(packed["status"])),
+        labels=_labels(packed["labels"]),
+        annotations=_labels(packed["annotations"]),
+        starts_at=_time(packed["starts_at"]),
+        ends_at=_time(packed["ends_at"]),
+        starts_at_text=_text(packed["starts_at_text"]),
+        ends_at_text=_text(packed["ends_at_text"]),
+        generator_url=_text(packed["generator_url"]),
+        fingerprint=_text(packed["fingerprint"]),
+        label_key=_text(packed["label_key"]),
+    )
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError("a packed alert holds text here")
+    return value
+
+
+def _labels(value: object) -> Labels:
+    if not isinstance(value, Mapping):
+        raise TypeError("a packed alert holds a map here")
+    return {_text(name): _text(text) for name, text in value.items()}
+
+
+def _time(value: object) -> datetime | None:
+    return datetime.fromisoformat(text) if (text := _text(value)) else None
 
 
 def label_key(labels: Labels) -> str:

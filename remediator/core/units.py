@@ -85,10 +85,10 @@ def _what_is_wrong(text: str) -> str:
         return "it cannot be negative; write how long, without a sign"
     if broken := re.fullmatch(r"([0-9]{1,6})?[.,]([0-9]{1,3})(y|w|d|h|m|s|ms)", text):
         whole, fraction, unit = broken.groups()
-        exact_ms = int((whole or "0") + fraction) * _UNITS_MS[unit] // 10 ** len(fraction)
-        return f"no fractions; write {print_duration(timedelta(milliseconds=exact_ms))}"
-    if (tight := re.sub(r"\s+", "", text)) != text and _PARTS.fullmatch(tight) and len(tight) <= _SHOWN:
-        return f"no spaces; write {tight}"
+        exact_ms, part_of_ms = divmod(int((whole or "0") + fraction) * _UNITS_MS[unit], 10 ** len(fraction))
+        return f"no fractions; {_HOW}" if part_of_ms else f"no fractions; write {print_duration(exact_ms * _MS)}"
+    if spaced := re.fullmatch(r"\s*([0-9]{1,6})\s*(y|w|d|h|m|s|ms)\s*", text):
+        return f"no spaces; write {''.join(spaced.groups())}"
     return _HOW
 
 
