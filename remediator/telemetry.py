@@ -1,0 +1,299 @@
+"""What the engine shows of itself: metrics in a registry of its own, and structured logs without secrets.
+
+Takes counts and log calls from everywhere → ``/metrics`` text and one line per event on stderr. It must never decide
+anything, and never print a secret: every line passes ``redact``. Log lines carry ``delivery_id``, ``run_id`` and
+``fingerprint`` as keys where they have them (``structlog.contextvars.bind_contextvars`` sets them for a thread's work).
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from typing import IO, Any
+
+import structlog
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Info,
+    disable_created_metrics,
+    generate_latest,
+)
+from structlog.typing import EventDict, Processor
+
+from remediator import __version__
+from remediator.errors import RemediatorError
+
+# A second series beside each counter with the time it was made: nobody asked for it, and it doubles the page.
+disable_created_metrics()
+
+METRICS_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+# The webhook must answer far below the 15 s after which a peer Alertmanager sends again; a commit takes milliseconds.
+_ANSWER_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0)
+# From a signal (milliseconds) to a container that takes minutes to stop.
+_ACTION_BUCKETS_S = (0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0)
+_COMMIT_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
+
+# Control and format characters: a log reader's terminal must not be steered, nor a line be forged. Line separators and
+# bidirectional overrides are among them. A lone surrogate could not be written at all.
+_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
+_REDACTED = "[redacted]"
+# Short values would strike out ordinary words; a secret so short protects nothing.
+_MIN_SECRET_LENGTH = 6
+
+
+class Metrics:
+    """All metrics of one engine. Each attribute is one metric; its help text says what it counts.
+
+    Names follow Prometheus' conventions: base units, ``_total`` for counters. Labels are closed sets or names that the
+    site itself gave (playbooks, actions, checks), never alert labels. Each instance has a registry of its own, so that
+    several engines live in one process.
+    """
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        registry = self.registry
+        self.deliveries = Counter(
+            "remediator_deliveries",
+            "POSTs to the webhook by HTTP status. A 4xx is lost until Alertmanager's next group_interval.",
+            ("http_status",),
+            registry=registry,
+        )
+        self.delivery_answer = Histogram(
+            "remediator_delivery_answer_seconds",
+            "From a webhook body that is read whole to its answer; includes the commit.",
+            buckets=_ANSWER_BUCKETS_S,
+            registry=registry,
+        )
+        self.alerts = Counter(
+            "remediator_alerts", "Alerts in committed deliveries, by status.", ("status",), registry=registry
+        )
+        self.bad_alerts = Counter(
+            "remediator_bad_alerts",
+            "Members of deliveries that are not alerts; the others are handled.",
+            registry=registry,
+        )
+        self.unmatched_alerts = Counter(
+            "remediator_unmatched_alerts", "Episodes that no playbook matches, once each.", registry=registry
+        )
+        self.runs = Counter(
+            "remediator_runs", "Runs that ended, by playbook and outcome.", ("playbook", "outcome"), registry=registry
+        )
+        self.attempts = Counter(
+            "remediator_attempts",
+            "Attempts that ended, by action and outcome.",
+            ("action", "outcome"),
+            registry=registry,
+        )
+        self.action_duration = Histogram(
+            "remediator_action_duration_seconds",
+            "One attempt, by action.",
+            ("action",),
+            buckets=_ACTION_BUCKETS_S,
+            registry=registry,
+        )
+        self.verdicts = Counter(
+            "remediator_verdicts",
+            "Verdicts by word (allow, wait, refuse) and reason.",
+            ("verdict", "reason"),
+            registry=registry,
+        )
+        self.audit_append = Histogram(
+            "remediator_audit_append_seconds",
+            "From an event handed to the log to its commit, synced.",
+            buckets=_COMMIT_BUCKETS_S,
+            registry=registry,
+        )
+        self.audit_last_seq = Gauge(
+            "remediator_audit_last_sequence", "Sequence number of the newest audit event.", registry=registry
+        )
+        self.reloads = Counter(
+            "remediator_playbook_reloads",
+            "Attempts to load the playbooks, by result (ok, failed).",
+            ("result",),
+            registry=registry,
+        )
+        self.reload_ok = Gauge(
+            "remediator_playbook_reload_ok",
+            "1 when the newest attempt to load the playbooks succeeded, 0 when the set before it is still in force.",
+            registry=registry,
+        )
+        self.reload_success_time = Gauge(
+            "remediator_playbook_reload_success_timestamp_seconds",
+            "When the playbooks in force were loaded, unix time.",
+            registry=registry,
+        )
+        self.auth_failures = Counter(
+            "remediator_auth_failures",
+            "Calls refused, by reason: unauthenticated (no token or an unknown one), forbidden (its role is missing).",
+            ("reason",),
+            registry=registry,
+        )
+        self.store_ok = Gauge(
+            "remediator_store_ok",
+            "1 while the store commits, 0 while deliveries are answered with 503.",
+            registry=registry,
+        )
+        self.paused = Gauge("remediator_paused", "1 while a person has paused the engine.", registry=registry)
+        self.open_episodes = Gauge("remediator_open_episodes", "Label sets that fire.", registry=registry)
+        self.open_subjects = Gauge("remediator_open_subjects", "Open subjects of playbooks.", registry=registry)
+        self.due_runs = Gauge("remediator_due_runs", "Runs with a due time, future or past.", registry=registry)
+        self.overdue_runs = Gauge(
+            "remediator_overdue_runs", "Runs whose due time has passed and that no worker has taken.", registry=registry
+        )
+        Info("remediator_build", "Version of this engine.", registry=registry).info({"version": __version__})
+
+    def watch(self, gauge: Gauge, read: Callable[[], float]) -> None:
+        """Let a gauge ask ``read`` at each scrape.
+
+        Where the store is away the gauge shows NaN and the scrape goes on: the other metrics matter most just then.
+        """
+
+        def value() -> float:
+            try:
+                return read()
+            except RemediatorError:
+                return float("nan")
+
+        gauge.set_function(value)
+
+    def expose(self) -> bytes:
+        """The text that Prometheus scrapes, as ``METRICS_CONTENT_TYPE``."""
+        return generate_latest(self.registry)
+
+
+class _Redactor:
+    """Strikes secrets out of text. One for the process, as logging is."""
+
+    def __init__(self) -> None:
+        self._secrets: frozenset[str] = frozenset()
+        self._pattern: re.Pattern[str] | None = None
+
+    def add(self, secrets: Iterable[str]) -> None:
+        self._secrets |= {secret for secret in secrets if len(secret) >= _MIN_SECRET_LENGTH}
+        # The longest first: a URL holds its token, and the rest of the URL is as secret.
+        words = sorted(self._secrets, key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(re.escape, words))) if words else None
+
+    def text(self, text: str) -> str:
+        return self._pattern.sub(_REDACTED, text) if self._pattern else text
+
+
+_redactor = _Redactor()
+
+
+def add_secrets(secrets: Iterable[str]) -> None:
+    """Strike these out of all logs from now on, beside those that are known: a rotated token was a secret too."""
+    _redactor.add(secrets)
+
+
+def redact(text: str) -> str:
+    """The text without any known secret: for error texts of others before they are kept or shown."""
+    return _redactor.text(text)
+
+
+def escape_control(text: str) -> str:
+    """The text with control and invisible characters as ``\\xNN`` or ``\\uNNNN``: one line, whatever a label holds."""
+    return _UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+
+
+def configure_logging(
+    *, level: str = "info", log_format: str = "json", secrets: Iterable[str] = (), stream: IO[str] | None = None
+) -> None:
+    """Send every log of the process (ours, uvicorn's, werkzeug's, libraries') through one redacting formatter.
+
+    Args:
+        level: debug, info, warning or error; libraries below warning stay silent unless it is debug.
+        log_format: json, one object a line, or text for people.
+        secrets: see ``settings.secret_values``.
+        stream: None = stderr.
+    """
+    add_secrets(secrets)
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.stdlib.PositionalArgumentsFormatter(),
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
+    ]
+    last: list[Processor] = (
+        [_redact_event, structlog.processors.JSONRenderer(ensure_ascii=True)]
+        if log_format == "json"
+        else [_redact_event, _render_text]
+    )
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *shared,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=False,
+    )
+    output = logging.StreamHandler(stream or sys.stderr)
+    output.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers = [output]
+    root.setLevel(level.upper() if level == "debug" else logging.WARNING)
+    logging.getLogger("remediator").setLevel(level.upper())
+    for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "werkzeug"):
+        logger = logging.getLogger(name)
+        logger.handlers = []
+        logger.propagate = True
+        logger.setLevel(logging.NOTSET)
+    logging.captureWarnings(True)
+
+
+def get_logger(name: str = "remediator") -> structlog.stdlib.BoundLogger:
+    """A logger whose calls take an event and keys: ``log.info("delivery stored", delivery_id=7)``.
+
+    Args:
+        name: of the module (``__name__``).
+    """
+    logger: structlog.stdlib.BoundLogger = structlog.stdlib.get_logger(name)
+    return logger
+
+
+def _redact_event(_logger: Any, _method: str, event: EventDict) -> EventDict:
+    return {key: _redact_value(value) for key, value in event.items()}
+
+
+def _redact_value(value: Any) -> Any:
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, bool | int | float | None):
+        return value
+    if isinstance(value, Mapping):
+        return {redact(str(key)): _redact_value(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_redact_value(item) for item in value]
+    return redact(str(value))
+
+
+def _render_text(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> str:
+    """``TIME LEVEL text key=value …`` and a traceback below it; everything from outside escaped."""
+    time = event.pop("timestamp", "")
+    level = str(event.pop("level", "")).upper()
+    text = escape_control(str(event.pop("event", "")))
+    traceback = event.pop("exception", "")
+    pairs = [f"{key}={_quoted(value)}" for key, value in sorted(event.items())]
+    lines = [" ".join([time, f"{level:<7}", text, *pairs])]
+    lines += ["    " + escape_control(line) for line in traceback.splitlines()]
+    return "\n".join(lines)
+
+
+def _quoted(value: Any) -> str:
+    text = escape_control(str(value))
+    return f'"{text}"' if not text or " " in text else text
