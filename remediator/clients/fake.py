@@ -1,0 +1,287 @@
+"""A Docker world and a notifier in memory, on a clock of the caller's: for playbook tests and unit tests.
+
+Takes the same calls as the real adapters and answers as they do: the contract suite runs over both. Every call that
+would change something is kept in ``FakeWorld.writes``; failures are scripted per action. No threads, files, network
+or real time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+
+from remediator.clients.ports import Clients, ContainerState, Docker, DockerReader, ReadOnlyClients
+from remediator.errors import (
+    ConflictError,
+    PermanentActionError,
+    Reason,
+    TargetNotFoundError,
+    TransientActionError,
+    UnknownEffectError,
+)
+
+
+class Fails(StrEnum):
+    """How a scripted failure looks; the words that playbook tests use."""
+
+    TRANSIENT = "transient"
+    """Nothing was done, another attempt may work."""
+    PERMANENT = "permanent"
+    """Nothing was done, another attempt would fail the same way."""
+    TIMEOUT_AFTER_EFFECT = "timeout_after_effect"
+    """It was done, and no answer came."""
+    UNKNOWN = "unknown"
+    """No answer came, and no look can tell what happened: the container has been made anew meanwhile."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Write:
+    """One call that would have changed the world.
+
+    Attributes:
+        at: by the world's clock.
+        call: the action's name: ``docker.restart``, ``notify.send``.
+        target: ``docker:<host>/<name>``, or the notification target's name.
+        args: what it was called with, as text.
+        failed: the scripted failure that it met, None when it went well.
+    """
+
+    at: datetime
+    call: str
+    target: str
+    args: Mapping[str, str]
+    failed: Fails | None = None
+
+
+class FakeWorld:
+    """All engines, containers and notification targets of one test.
+
+    Attributes:
+        writes: every call that would have changed something, failed ones too, in order.
+    """
+
+    def __init__(self, clock: Callable[[], datetime]) -> None:
+        """An empty world; ``clock`` gives the moment it is, aware UTC."""
+        self.writes: list[Write] = []
+        self._clock = clock
+        self._containers: dict[tuple[str, str], ContainerState] = {}
+        self._hosts: set[str] = set()
+        self._notify_targets: set[str] = set()
+        self._failures: dict[str, list[Fails]] = {}
+        self._away: set[str] = set()
+        self._n_moments = 0
+
+    def clients(self) -> Clients:
+        """The bundle that can act on this world, with the hosts and notification targets that it has by now."""
+        dockers: dict[str, Docker] = {host: _FakeDocker(self, host) for host in self._hosts}
+        return Clients(
+            dockers=dockers, notifier=_FakeNotifier(self), notify_targets=tuple(sorted(self._notify_targets))
+        )
+
+    def read_only(self) -> ReadOnlyClients:
+        """The bundle that can only look at it, likewise."""
+        dockers: dict[str, DockerReader] = {host: _FakeDockerReader(self, host) for host in self._hosts}
+        return ReadOnlyClients(dockers=dockers, notify_targets=tuple(sorted(self._notify_targets)))
+
+    def add_host(self, host: str) -> None:
+        """A Docker engine without containers."""
+        self._hosts.add(host)
+
+    def add_notify_target(self, name: str) -> None:
+        """A notification target; its messages are ``writes`` of ``notify.send``."""
+        self._notify_targets.add(name)
+
+    def add_container(
+        self,
+        host: str,
+        name: str,
+        *,
+        status: str = "running",
+        labels: Mapping[str, str] | None = None,
+        stop_timeout_s: int | None = None,
+        is_engine: bool = False,
+    ) -> ContainerState:
+        """Make a container; one of the same name is replaced, under a new id."""
+        self._hosts.add(host)
+        moment = self._moment()
+        seed = f"{host}/{name}/{self._n_moments}".encode()
+        state = ContainerState(
+            id=hashlib.sha256(seed).hexdigest(),
+            name=name,
+            status=status,
+            pid=self._pid() if status in ("running", "paused") else 0,
+            started_at="" if status == "created" else moment,
+            finished_at=moment if status in ("exited", "dead") else "",
+            exit_code=0,
+            image="fake:1",
+            labels=dict(labels or {}),
+            stop_timeout_s=stop_timeout_s,
+            restart_policy="no",
+            removes_itself=False,
+            is_engine=is_engine,
+        )
+        self._containers[host, name] = state
+        return state
+
+    def set_status(self, host: str, name: str, status: str) -> ContainerState:
+        """Bring a container into a state behind everybody's back: running (a new process), exited, paused, …"""
+        state = self.container(host, name)
+        if status == "running" and not state.is_running:
+            state = self._started(state)
+        elif status not in ("running", "paused") and state.is_running:
+            state = self._ended(state, status)
+        else:
+            state = replace(state, status=status)
+        self._containers[host, name] = state
+        return state
+
+    def remove_container(self, host: str, name: str) -> None:
+        """Take a container away."""
+        del self._containers[host, name]
+
+    def set_away(self, host: str, *, is_away: bool) -> None:
+        """An engine that is away: every call to it is transient, and nothing is done."""
+        (self._away.add if is_away else self._away.discard)(host)
+
+    def fail(self, call: str, how: Fails, *, times: int = 1) -> None:
+        """Let the next calls of this action (``docker.restart``) fail; added to what is scripted already."""
+        self._failures.setdefault(call, []).extend([how] * times)
+
+    def container(self, host: str, container: str) -> ContainerState:
+        """A container by name, or by full or short id.
+
+        Raises:
+            TargetNotFoundError: none.
+        """
+        for (at_host, name), state in self._containers.items():
+            if at_host == host and (name == container or (len(container) >= 12 and state.id.startswith(container))):
+                return state
+        raise TargetNotFoundError(
+            f"Docker engine {host} has no container called {container}", target=f"docker:{host}/{container}"
+        )
+
+    def n_writes(self, call: str) -> int:
+        """How often this call was made, failed ones too."""
+        return sum(write.call == call for write in self.writes)
+
+    def look(self, host: str, container: str) -> ContainerState:
+        """As ``container``, through the engine: transient while it is away."""
+        self._answers(host)
+        return self.container(host, container)
+
+    def act(self, call: str, host: str, container_id: str, args: Mapping[str, str]) -> None:
+        """One write call to an engine: kept, then failed as scripted or done."""
+        self._answers(host)
+        state = self.container(host, container_id)
+        how = self._next_failure(call)
+        target = f"docker:{host}/{state.name}"
+        self.writes.append(Write(at=self._clock(), call=call, target=target, args=args, failed=how))
+        match how:
+            case Fails.TRANSIENT:
+                raise TransientActionError(f"{call}: scripted to fail, transient", target=target)
+            case Fails.PERMANENT:
+                raise PermanentActionError(f"{call}: scripted to fail, permanent", target=target)
+            case Fails.UNKNOWN:
+                self.add_container(host, state.name, status=state.status, labels=state.labels)
+                raise UnknownEffectError(f"{call}: scripted to be unknown", target=target)
+        self._containers[host, state.name] = self._after(call, state, args)
+        if how is Fails.TIMEOUT_AFTER_EFFECT:
+            raise UnknownEffectError(f"{call}: scripted to time out after its effect", target=target)
+
+    def tell(self, to: str, title: str, body: str) -> None:
+        """One message: kept, then failed as scripted."""
+        if to not in self._notify_targets:
+            known = ", ".join(sorted(self._notify_targets)) or "none"
+            raise PermanentActionError(
+                f"no notification target is called {to!r} in the settings (configured: {known})", reason=Reason.NOTIFY
+            )
+        how = self._next_failure("notify.send")
+        args = {"title": title, "body": body}
+        self.writes.append(Write(at=self._clock(), call="notify.send", target=to, args=args, failed=how))
+        if how is Fails.TRANSIENT:
+            raise TransientActionError(f"notification target {to}: scripted to fail", reason=Reason.NOTIFY)
+        if how is not None:
+            raise PermanentActionError(f"notification target {to}: scripted to fail", reason=Reason.NOTIFY)
+
+    def _answers(self, host: str) -> None:
+        if host in self._away:
+            raise TransientActionError(f"Docker engine {host} cannot be reached", target=f"docker:{host}")
+
+    def _next_failure(self, call: str) -> Fails | None:
+        scripted = self._failures.get(call)
+        return scripted.pop(0) if scripted else None
+
+    def _after(self, call: str, state: ContainerState, args: Mapping[str, str]) -> ContainerState:
+        match call:
+            case "docker.restart":
+                return self._started(state)
+            case "docker.start":
+                if state.status == "paused":
+                    raise ConflictError(f"container {state.name} is paused", target=state.name)
+                return state if state.is_running else self._started(state)
+            case "docker.stop":
+                return self._ended(state, "exited") if state.is_running else state
+            case _:
+                if not state.is_running:
+                    raise ConflictError(f"container {state.name} is not running", target=state.name)
+                return self._ended(state, "exited") if args["signal"] in ("SIGKILL", "9") else state
+
+    def _started(self, state: ContainerState) -> ContainerState:
+        return replace(state, status="running", pid=self._pid(), started_at=self._moment())
+
+    def _ended(self, state: ContainerState, status: str) -> ContainerState:
+        return replace(state, status=status, pid=0, finished_at=self._moment(), exit_code=137)
+
+    def _pid(self) -> int:
+        self._n_moments += 1
+        return 1_000 + self._n_moments
+
+    def _moment(self) -> str:
+        """Now, with nanoseconds that count up: two moments differ also while the clock stands still."""
+        self._n_moments += 1
+        return f"{self._clock().astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}{self._n_moments % 1_000:03d}Z"
+
+
+class _FakeDockerReader:
+    """One engine of a world, looked at."""
+
+    def __init__(self, world: FakeWorld, host: str) -> None:
+        self._world = world
+        self._host = host
+
+    def inspect(self, container: str) -> ContainerState:
+        return self._world.look(self._host, container)
+
+    def version(self) -> str:
+        return "fake, API 1.41"
+
+
+class _FakeDocker(_FakeDockerReader):
+    """One engine of a world, acted on."""
+
+    def restart(self, container_id: str, *, stop_timeout_s: int, deadline_s: float) -> None:
+        args = {"stop_timeout_s": str(stop_timeout_s), "deadline_s": f"{deadline_s:g}"}
+        self._world.act("docker.restart", self._host, container_id, args)
+
+    def stop(self, container_id: str, *, stop_timeout_s: int, deadline_s: float) -> None:
+        args = {"stop_timeout_s": str(stop_timeout_s), "deadline_s": f"{deadline_s:g}"}
+        self._world.act("docker.stop", self._host, container_id, args)
+
+    def start(self, container_id: str, *, deadline_s: float) -> None:
+        self._world.act("docker.start", self._host, container_id, {"deadline_s": f"{deadline_s:g}"})
+
+    def signal(self, container_id: str, signal: str, *, deadline_s: float) -> None:
+        self._world.act("docker.signal", self._host, container_id, {"signal": signal, "deadline_s": f"{deadline_s:g}"})
+
+
+class _FakeNotifier:
+    """The notification targets of a world."""
+
+    def __init__(self, world: FakeWorld) -> None:
+        self._world = world
+
+    def send(self, to: str, *, title: str, body: str, timeout_s: float) -> None:  # noqa: ARG002 - no time passes here
+        self._world.tell(to, title, body)
