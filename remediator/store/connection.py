@@ -1,0 +1,119 @@
+"""Connections to the one SQLite file, and the settings that durability rests on.
+
+Takes a store URL → a writing connection (one per engine, ``writer``) or read-only ones. The driver's own transactions
+are switched off (``isolation_level=None``): they begin late, so that two deciders both read before either writes. Here
+every transaction is begun by an explicit statement.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from urllib.parse import quote
+
+from sqlalchemy import Connection, create_engine
+from sqlalchemy.engine import Engine, make_url
+from sqlalchemy.exc import ArgumentError
+from sqlalchemy.pool import NullPool, QueuePool
+
+from remediator.errors import SettingsError, StoreUnavailableError
+
+BUSY_TIMEOUT_MS = 3000
+"""How long a statement waits for another process' lock. Below the 10 s that senders commonly wait for an answer."""
+
+WRITER_PRAGMAS = {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "recursive_triggers": 1}
+"""Asserted after they were set. ``synchronous`` 2 (FULL): a commit returns after the WAL is synced.
+``recursive_triggers``: without it ``INSERT OR REPLACE`` deletes rows without firing the append-only triggers."""
+
+N_READERS = 20
+"""Read connections at most: more than web and engine threads that read at one time."""
+
+READER_WAIT_S = 10.0
+
+
+def store_path(url: str) -> Path:
+    """The file of a store URL.
+
+    Args:
+        url: ``sqlite:////absolute/path.db``.
+
+    Raises:
+        SettingsError: another kind of URL, or one without a file.
+    """
+    advice = "write sqlite:////absolute/path.db"
+    try:
+        parsed = make_url(url)
+    except ArgumentError:
+        raise SettingsError(f"The store URL {url!r} is not a URL: {advice}") from None
+    if parsed.drivername != "sqlite" or parsed.query or parsed.host:
+        raise SettingsError(f"The store URL {parsed.render_as_string()!r} is not supported: {advice}")
+    if not parsed.database or parsed.database == ":memory:":
+        raise SettingsError(f"The store URL {url!r} names no file: {advice}")
+    return Path(parsed.database).absolute()
+
+
+def writing_engine(path: Path) -> Engine:
+    """For the one writing connection. The file must exist: one that vanished is never silently begun anew."""
+
+    def connect() -> sqlite3.Connection:
+        connection = _connect(path, "mode=rw")
+        connection.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}")
+        return connection
+
+    return create_engine("sqlite://", creator=connect, poolclass=NullPool)
+
+
+def reading_engine(path: Path, *, is_immutable: bool = False) -> Engine:
+    """A pool of read-only connections. They never checkpoint.
+
+    Args:
+        is_immutable: read without locks and without a WAL; only right while nobody writes.
+    """
+
+    def connect() -> sqlite3.Connection:
+        connection = _connect(path, "mode=ro&immutable=1" if is_immutable else "mode=ro")
+        connection.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}")
+        connection.execute("PRAGMA query_only=ON")
+        return connection
+
+    return create_engine(
+        "sqlite://",
+        creator=connect,
+        poolclass=QueuePool,
+        pool_size=N_READERS,
+        max_overflow=0,
+        pool_timeout=READER_WAIT_S,
+    )
+
+
+def set_writer_pragmas(connection: Connection) -> None:
+    """Set what durability and the append-only triggers rest on, and read it back.
+
+    Raises:
+        StoreUnavailableError: a setting did not take (an odd build, or a file system that cannot do WAL).
+    """
+    for name, wanted in WRITER_PRAGMAS.items():
+        connection.exec_driver_sql(f"PRAGMA {name}={wanted}")
+    for name, wanted in WRITER_PRAGMAS.items():
+        actual = connection.exec_driver_sql(f"PRAGMA {name}").scalar_one()
+        if actual != wanted:
+            raise StoreUnavailableError(
+                f"SQLite did not take PRAGMA {name}={wanted} (it says {actual}): "
+                "the database must lie on a local disk that it can write"
+            )
+
+
+def is_in_transaction(connection: Connection) -> bool:
+    """Whether SQLite itself still has a transaction open; some errors (disk full, I/O) end it wholly."""
+    driver = connection.connection.driver_connection
+    return isinstance(driver, sqlite3.Connection) and driver.in_transaction
+
+
+def _connect(path: Path, options: str) -> sqlite3.Connection:
+    return sqlite3.connect(
+        f"file:{quote(str(path))}?{options}",
+        uri=True,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=256,
+    )

@@ -1,0 +1,76 @@
+"""Deliveries, kept as they came before anybody has read them: what was answered with 200 is here.
+
+Takes a ``RawDelivery`` → a row, and gives the rows that the engine has not handled yet. Never decodes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection, bindparam, func, insert, select, update
+
+from remediator.core.alert import RawDelivery
+from remediator.core.event import utc_text, utc_time
+from remediator.store.tables import delivery as table
+from remediator.store.writer import Tx
+
+_COLUMNS = select(table.c.id, table.c.received_at, table.c.source, table.c.body)
+_INSERT = insert(table).inline()
+_UNHANDLED = _COLUMNS.where(table.c.handled_at.is_(None)).order_by(table.c.id).limit(bindparam("n"))
+_MARK = update(table).where(table.c.id == bindparam("row"), table.c.handled_at.is_(None))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredDelivery:
+    """A delivery with its row.
+
+    Attributes:
+        received_at: aware UTC.
+        body: the bytes as they came.
+    """
+
+    id: int
+    received_at: datetime
+    source: str
+    body: bytes
+
+
+def store_delivery(tx: Tx, raw: RawDelivery) -> int:
+    """Keep a delivery; its row's id. Not unique by content: a repeat is the proof that it still fires."""
+    result = tx.conn.execute(
+        _INSERT,
+        {
+            "received_at": utc_text(raw.received_at),
+            "source": raw.source,
+            "body": raw.body,
+            "body_sha256": hashlib.sha256(raw.body).hexdigest(),
+        },
+    )
+    return int(result.lastrowid)
+
+
+def unhandled(conn: Connection, limit: int) -> list[StoredDelivery]:
+    """The oldest deliveries whose alerts have not become episodes, subjects and plans yet."""
+    return [_delivery(*row) for row in conn.execute(_UNHANDLED, {"n": limit})]
+
+
+def mark_handled(tx: Tx, delivery_id: int, at: datetime) -> None:
+    """In the transaction that wrote what came of it. A second marking changes nothing."""
+    tx.conn.execute(_MARK, {"row": delivery_id, "handled_at": utc_text(at)})
+
+
+def n_unhandled(conn: Connection) -> int:
+    """How many wait."""
+    return int(conn.execute(select(func.count()).select_from(table).where(table.c.handled_at.is_(None))).scalar_one())
+
+
+def delivery(conn: Connection, delivery_id: int) -> StoredDelivery | None:
+    """One delivery, None when there is no such row."""
+    row = conn.execute(_COLUMNS.where(table.c.id == delivery_id)).first()
+    return None if row is None else _delivery(*row)
+
+
+def _delivery(row_id: int, received_at: str, source: str, body: bytes) -> StoredDelivery:
+    return StoredDelivery(id=row_id, received_at=utc_time(received_at), source=source, body=body)
