@@ -52,6 +52,8 @@ Exit codes:
   3    the engine, or a file a command needs, is not reachable
   130  interrupted"""
 
+CONFIG_TYPE = click.Path(path_type=Path, dir_okay=False)
+
 EXIT_PROBLEMS = 1
 EXIT_USAGE = 2
 EXIT_UNREACHABLE = 3
@@ -60,23 +62,27 @@ EXIT_BROKEN_PIPE = 141
 """As a shell reports it: 128 + SIGPIPE."""
 
 
-class Failure(click.ClickException):
-    """A ``RemediatorError`` on its way to the user: one line on stderr and the exit code of its kind."""
+def exit_code(error: RemediatorError) -> int:
+    """Which exit code says what kind of error it was."""
+    match error:
+        case SettingsError():
+            return EXIT_USAGE
+        case StoreError() | UnreachableError():
+            return EXIT_UNREACHABLE
+        case _:
+            return EXIT_PROBLEMS
 
-    def __init__(self, error: RemediatorError) -> None:
-        super().__init__(str(error))
-        match error:
-            case SettingsError():
-                self.exit_code = EXIT_USAGE
-            case StoreError() | UnreachableError():
-                self.exit_code = EXIT_UNREACHABLE
-            case _:
-                self.exit_code = EXIT_PROBLEMS
 
-    def show(self, file: Any = None) -> None:
-        """Print it."""
-        del file
-        complain(self.message)
+def _config_option() -> click.Option:
+    """``--config`` behind the command's name too, where people write it as often."""
+
+    def remember(ctx: click.Context, _param: click.Parameter, value: Path | None) -> None:
+        if value is not None:
+            ctx.obj = Invocation(config_path=value)
+
+    return click.Option(
+        ["--config"], type=CONFIG_TYPE, expose_value=False, callback=remember, help="Settings file (TOML)."
+    )
 
 
 class CommandGroup(click.Group):
@@ -96,6 +102,7 @@ class CommandGroup(click.Group):
         assert isinstance(command, click.Command)
         if command.epilog is None:
             command.epilog = EPILOG
+            command.params.append(_config_option())
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -108,13 +115,14 @@ class CommandGroup(click.Group):
         """Run the command.
 
         Raises:
-            click.ClickException: for every ``RemediatorError``, with its exit code.
-            click.exceptions.Exit: quietly, when the reader of our output is gone.
+            click.exceptions.Exit: for every ``RemediatorError`` (after one message on stderr), with its exit code;
+                quietly, when the reader of our output is gone.
         """
         try:
             return super().invoke(ctx)
         except RemediatorError as error:
-            raise Failure(error) from error
+            complain(str(error))
+            raise click.exceptions.Exit(exit_code(error)) from error
         except BrokenPipeError:
             # Python flushes stdout once more at exit, and would complain there.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -129,8 +137,7 @@ class CommandGroup(click.Group):
 @click.option(
     "--config",
     "config_path",
-    type=click.Path(path_type=Path, dir_okay=False),
-    envvar="REMEDIATOR_CONFIG",
+    type=CONFIG_TYPE,
     help="Settings file (TOML).  [default: remediator.toml if it is there]",
 )
 @click.version_option(__version__, prog_name="remediator", message="%(prog)s %(version)s")

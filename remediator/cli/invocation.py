@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from remediator.settings import Settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,3 +19,13 @@ class Invocation:
     """
 
     config_path: Path | None
+
+    def settings(self) -> Settings:
+        """The settings, read now.
+
+        Raises:
+            SettingsError: every problem in them.
+        """
+        from remediator.settings import load_settings  # pydantic is slow to import, and --help needs none of it
+
+        return load_settings(self.config_path)

@@ -10,14 +10,21 @@ from __future__ import annotations
 import json
 import sys
 import unicodedata
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import click
+from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
+F = TypeVar("F", bound=Callable[..., Any])
+
 _INVISIBLE = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 """Unicode categories that are never printed: controls (ESC, C1), formats (bidi overrides), surrogates, separators."""
+
+_NARROWEST = 20
+"""Columns for text at least, however deep it is indented and narrow the terminal."""
 
 
 def printable(text: str) -> str:
@@ -34,7 +41,7 @@ def _written_out(char: str) -> str:
     return char.encode("unicode_escape").decode("ascii")
 
 
-def label_text(labels: dict[str, str]) -> str:
+def label_text(labels: Mapping[str, str]) -> str:
     """``{alertname="Leak", host="gpu-07"}``: sorted, quoted, printable."""
     return (
         "{"
@@ -49,7 +56,12 @@ class _PipeConsole(Console):
     """rich would end the process itself when the reader is gone; our exit code says which it was."""
 
     def on_broken_pipe(self) -> None:
-        raise  # noqa: PLE0704  (rich calls this from its except block)
+        raise  # what rich has just caught
+
+
+def json_option(command: F) -> F:
+    """``--json``, handed on as ``as_json``."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")(command)
 
 
 def console() -> Console:
@@ -62,8 +74,56 @@ def console() -> Console:
 
 
 def say(text: str = "", style: str = "") -> None:
-    """One line on stdout, not folded: ``grep`` and editors want ``file:line:column`` whole."""
-    console().print(Text(text, style=style), soft_wrap=True)
+    """One line on stdout, made printable, not folded: ``grep`` and editors want ``file:line:column`` whole."""
+    console().print(Text(printable(text), style=style), soft_wrap=True)
+
+
+def fold(text: str, indent: int = 0, style: str = "") -> None:
+    """A paragraph on stdout, made printable, folded to the terminal's width, every line indented."""
+    _print_folded(Text(" " * indent), Text(printable(text), style=style))
+
+
+def print_fields(fields: Mapping[str, Any], indent: int = 0) -> None:
+    """Names and values below each other; maps come after them, indented. Empty values are left out."""
+    flat = {_title(name): value_text(value) for name, value in fields.items() if not isinstance(value, Mapping)}
+    width = max((cell_len(name) for name, text in flat.items() if text), default=0)
+    for name, text in flat.items():
+        if text:
+            gap = " " * (width - cell_len(name) + 2)
+            _print_folded(Text(" " * indent).append(name, "dim").append(gap), Text(text))
+    for name, value in fields.items():
+        if isinstance(value, Mapping) and value:
+            fold(_title(name), indent, "bold")
+            print_fields(value, indent + 2)
+
+
+def _print_folded(head: Text, body: Text) -> None:
+    """``head``, and ``body`` beside it in as many lines as it needs."""
+    out = console()
+    start = head
+    for line in body.wrap(out, max(out.width - head.cell_len, _NARROWEST), overflow="fold"):
+        line.rstrip()
+        out.print(start + line, soft_wrap=True)
+        start = Text(" " * head.cell_len)
+
+
+def _title(name: str) -> str:
+    return printable(name.replace("_", " "))
+
+
+def value_text(value: Any) -> str:
+    """One value for people, printable: yes and no, ``a=1 b=2`` for a map, commas in a list, "" for nothing."""
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "yes" if value else "no"
+        case Mapping():
+            return " ".join(f"{printable(str(name))}={value_text(item)}" for name, item in value.items())
+        case list() | tuple():
+            return ", ".join(value_text(item) for item in value)
+        case _:
+            return printable(str(value))
 
 
 def complain(text: str) -> None:

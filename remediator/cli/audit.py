@@ -1,0 +1,310 @@
+"""``remediator audit …``: read, check and export the audit log, whether an engine runs or not.
+
+Takes the store's file, opened read-only → tables for people, JSON for scripts, exit codes.
+
+Must never: write to the store, or let a label value steer the terminal (``terminal``).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+
+import click
+from rich.table import Table
+
+from remediator.cli.invocation import Invocation
+from remediator.cli.terminal import console, fold, json_option, print_fields, print_json, printable, say
+from remediator.core.event import EventType, RecordedEvent
+from remediator.core.units import parse_duration
+from remediator.errors import RequestError, StoreUnavailableError
+from remediator.store import audit as log
+from remediator.store.audit import AuditFilter
+from remediator.store.engine import open_readonly
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+EXIT_TAMPERED = 1
+
+PROGRESS_AFTER_S = 2.0
+"""A check that takes longer says how far it is."""
+
+RUN_SHOWN = 8
+"""Characters of a run's id in a list; ``show`` takes them."""
+
+_HEAD = re.compile(r"([1-9][0-9]{0,15}):([0-9a-f]{64})")
+
+
+def _moment(ctx: click.Context, param: click.Parameter, value: str | None) -> datetime | None:
+    """``7d`` (that long ago), or a date or time; without an offset it is UTC."""
+    if value is None:
+        return None
+    try:
+        return datetime.now(UTC) - parse_duration(value)
+    except ValueError:
+        pass
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        raise click.BadParameter(
+            "write how long ago (7d, 1h30m) or a time (2026-01-31, 2026-01-31T14:00Z)", ctx, param
+        ) from None
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+def _head(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[int, str] | None:
+    """``SEQ:HASH`` as ``export`` and ``verify`` print it."""
+    if value is None:
+        return None
+    found = _HEAD.fullmatch(value.strip())
+    if found is None:
+        raise click.BadParameter("write SEQ:HASH as 'remediator audit export' printed it", ctx, param)
+    return int(found[1]), found[2]
+
+
+def _store_option(command: F) -> F:
+    return click.option(
+        "--store",
+        "store_url",
+        envvar="REMEDIATOR_STORE_URL",
+        metavar="URL",
+        help="sqlite:////absolute/path.db  [default: from the settings]",
+    )(command)
+
+
+def _filter_options(command: F) -> F:
+    """The options that choose events, handed on as the fields of ``AuditFilter``."""
+    for option in (
+        click.option("--type", "type", type=click.Choice([t.value for t in EventType]), help="Of this type."),
+        click.option("--run", "run_id", default="", metavar="ID", help="Of this run (the first characters will do)."),
+        click.option("--fingerprint", default="", help="About this alert."),
+        click.option("--outcome", default="", help="That ended so: succeeded, failed, …"),
+        click.option("--target", default="", help="On this target, as docker:gpu-07/trainer-0."),
+        click.option("--playbook", default="", help="Of this playbook."),
+        click.option("--until", callback=_moment, metavar="TIME", help="Before then."),
+        click.option("--since", callback=_moment, metavar="TIME", help="From then on: 7d ago, or 2026-01-31T14:00Z."),
+    ):
+        command = option(command)
+    return command
+
+
+@click.group()
+def audit() -> None:
+    """Read, verify and export the audit log."""
+
+
+@audit.command("list")
+@_filter_options
+@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="The newest so many.")
+@_store_option
+@json_option
+@click.pass_obj
+def list_(invocation: Invocation, limit: int, store_url: str | None, as_json: bool, **chosen: Any) -> None:
+    """List events, the newest last."""
+    with _reading(invocation, store_url) as conn:
+        found = log.list_events(conn, _filters(conn, limit=limit, **chosen), newest_first=True)[::-1]
+    if as_json:
+        for event in found:
+            click.echo(json.dumps(log.as_dict(event)))
+    elif found:
+        console().print(_table(found))
+    else:
+        say("no events")
+
+
+@audit.command()
+@click.argument("which", metavar="SEQ|RUN")
+@_store_option
+@json_option
+@click.pass_obj
+def show(invocation: Invocation, which: str, store_url: str | None, as_json: bool) -> None:
+    """Show one event, or all that a run did (the first characters of its id will do)."""
+    with _reading(invocation, store_url) as conn:
+        found = _event(conn, int(which)) if which.isascii() and which.isdigit() else []
+        if not found:
+            found = log.events_of_run(conn, _run_id(conn, which))
+    if as_json:
+        print_json([log.as_dict(event) for event in found])
+        return
+    for place, event in enumerate(found):
+        if place:
+            say()
+        _print_event(event)
+
+
+@audit.command()
+@click.argument("file", required=False, type=click.Path(path_type=Path, dir_okay=False, allow_dash=True))
+@click.option(
+    "--head", callback=_head, metavar="SEQ:HASH", help="An event kept elsewhere: finds a cut or rewritten tail."
+)
+@_store_option
+@json_option
+@click.pass_obj
+def verify(
+    invocation: Invocation, file: Path | None, head: tuple[int, str] | None, store_url: str | None, as_json: bool
+) -> None:
+    """Check the whole chain, of the store or of a whole export (FILE, - for stdin).
+
+    Exit code 0: intact; 1: changed, the first event that does not fit is named; 3: it cannot be read.
+    """
+    progress = _Progress()
+    if file is not None:
+        with _lines(file) as lines:
+            found = log.verify(lines, head, on_progress=progress.show)
+    else:
+        with _reading(invocation, store_url) as conn:
+            found = log.verify(conn, head, on_progress=progress.show)
+    progress.clear()
+    if as_json:
+        print_json(
+            {
+                "ok": found.ok,
+                "n_events": found.n_events,
+                "head_seq": found.head_seq,
+                "head_hash": found.head_hash,
+                "first_bad_seq": found.first_bad_seq,
+                "problem": found.problem,
+            }
+        )
+    elif found.ok:
+        fold(f"intact: {found.n_events} events")
+        say(f"head {found.head_seq}:{found.head_hash}")
+        if head is None:
+            fold(
+                "Only a head that is kept elsewhere (--head) shows that no tail was cut off or written anew.",
+                style="dim",
+            )
+    else:
+        fold(f"CHANGED: event {found.first_bad_seq}: {found.problem}", style="bold red")
+        fold(f"{found.n_events} events before it fit.")
+    if not found.ok:
+        raise click.exceptions.Exit(EXIT_TAMPERED)
+
+
+@audit.command()
+@_filter_options
+@click.option("--format", "format_", type=click.Choice(["jsonl"]), default="jsonl", show_default=True)
+@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="File.  [default: stdout]")
+@_store_option
+@click.pass_obj
+def export(invocation: Invocation, format_: str, output: Path | None, store_url: str | None, **chosen: Any) -> None:
+    """Write events as JSON Lines that can be verified without the store; print the head to keep on stderr.
+
+    Each line holds the exact bytes ("body") that its hash covers. An export without filters is the whole chain.
+    """
+    del format_  # one so far; named on the command line, so that scripts stay right when there are more
+    with _reading(invocation, store_url) as conn:
+        seq, digest = log.head(conn)
+        lines = map(log.export_line, log.export(conn, _filters(conn, **chosen)))
+        if output is None:
+            for line in lines:
+                sys.stdout.buffer.write(line)
+            sys.stdout.buffer.flush()
+        else:
+            _write(output, lines)
+    click.echo(f"head {seq}:{digest}", err=True)
+
+
+@contextmanager
+def _reading(invocation: Invocation, store_url: str | None) -> Iterator[Connection]:
+    store = open_readonly(store_url or invocation.settings().store_url)
+    try:
+        with store.read() as conn:
+            yield conn
+    finally:
+        store.close()
+
+
+@contextmanager
+def _lines(file: Path) -> Iterator[BinaryIO]:
+    try:
+        with click.open_file(str(file), "rb") as opened:
+            yield opened
+    except OSError as error:
+        raise StoreUnavailableError(f"Cannot read {file}: {error.strerror}") from error
+
+
+def _write(output: Path, lines: Iterable[bytes]) -> None:
+    """Whole or not at all: half an export would look like a log whose tail was cut off."""
+    part = output.with_name(output.name + ".part")
+    try:
+        with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as opened:
+            opened.writelines(lines)
+        part.replace(output)
+    except OSError as error:
+        raise StoreUnavailableError(f"Cannot write {output}: {error.strerror}") from error
+
+
+def _filters(conn: Connection, *, run_id: str, type: str | None, limit: int | None = None, **same: Any) -> AuditFilter:
+    return AuditFilter(
+        run_id=_run_id(conn, run_id) if run_id else "",
+        type=EventType(type) if type is not None else None,
+        limit=limit,
+        **same,
+    )
+
+
+def _run_id(conn: Connection, prefix: str) -> str:
+    found = log.run_ids(conn, prefix, limit=2)
+    if not found:
+        raise RequestError(f"there is no event and no run {prefix!r} in the audit log", http_status=404)
+    if len(found) > 1 and prefix not in found:
+        raise RequestError(f"several runs begin with {prefix!r}: write more of the id", http_status=404)
+    return found[0]
+
+
+def _event(conn: Connection, seq: int) -> list[RecordedEvent]:
+    return log.list_events(conn, AuditFilter(after_seq=seq - 1, limit=1)) if 0 < seq <= log.last_seq(conn) else []
+
+
+def _table(events: list[RecordedEvent]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("seq", justify="right", no_wrap=True)
+    table.add_column("time (UTC)", no_wrap=True)
+    table.add_column("event", no_wrap=True)
+    table.add_column("about", overflow="fold")
+    for recorded in events:
+        event = recorded.event
+        about = [event.playbook, event.target, event.outcome, event.run_id[:RUN_SHOWN]]
+        table.add_row(
+            str(recorded.seq),
+            f"{event.at:%Y-%m-%d %H:%M:%S}",
+            event.type.value,
+            printable("  ".join(part for part in about if part)),
+        )
+    return table
+
+
+def _print_event(recorded: RecordedEvent) -> None:
+    shown = log.as_dict(recorded)
+    say(f"{shown.pop('seq')}  {shown.pop('at')}  {shown.pop('type')}", style="bold")
+    print_fields({name: value for name, value in shown.items() if value not in ("", 0)}, indent=2)
+
+
+class _Progress:
+    """How far a long check is, on stderr, for a person who watches."""
+
+    def __init__(self) -> None:
+        self._show_from = time.monotonic() + PROGRESS_AFTER_S
+        self._is_shown = False
+
+    def show(self, n_events: int) -> None:
+        if time.monotonic() >= self._show_from and sys.stderr.isatty():
+            click.echo(f"\r{n_events:,} events fit so far", nl=False, err=True)
+            self._is_shown = True
+            self._show_from = time.monotonic() + 0.2
+
+    def clear(self) -> None:
+        if self._is_shown:
+            click.echo("\r\x1b[K", nl=False, err=True)

@@ -1,0 +1,34 @@
+"""``remediator cancel``: end a run that waits, or stop one after its step, through the running engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from remediator.cli.api_client import EngineClient, engine_options, path_of_run
+from remediator.cli.invocation import Invocation
+from remediator.cli.person import by_option, reason_option
+from remediator.cli.terminal import json_option, print_json, say
+
+
+@click.command()
+@click.argument("run")
+@reason_option
+@by_option
+@engine_options
+@json_option
+@click.pass_obj
+def cancel(
+    invocation: Invocation, run: str, reason: str, by: str, url: str | None, token_file: Path | None, as_json: bool
+) -> None:
+    """End RUN if it waits; if it acts, stop it after the step under way.
+
+    RUN is a run's id, as remediator runs shows it.
+    """
+    client = EngineClient.of(invocation, url, token_file)
+    answer = client.post(path_of_run(run, "cancel"), {"reason": reason, "by": by})
+    if as_json:
+        print_json(answer)
+    else:
+        say(f"run {run}: cancelled, or stopping after the step under way; see remediator runs")

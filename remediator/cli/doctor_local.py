@@ -1,0 +1,170 @@
+"""What ``doctor`` looks at on this machine: clock, settings, playbooks, the store, rights of files. Read-only."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.parse import quote
+
+import remediator
+from remediator.cli.check import load_everything
+from remediator.cli.finding import Finding, ok, problem, warning
+from remediator.settings import DEFAULT_CONFIG, Settings, check_files
+from remediator.store.schema import APPLICATION_ID, REVISION, TRIGGERS
+
+_SAFE_SQLITE = ((3, 44, 6), (3, 50, 7), (3, 51, 3))
+"""First releases without the fault that loses pages when two connections checkpoint at once; the first two are
+backports, good for their own series alone."""
+
+
+def check_clock() -> Iterator[Finding]:
+    """Is the system's time later than this program was installed?"""
+    installed = Path(remediator.__file__).stat().st_mtime
+    now = datetime.now(UTC)
+    if now.timestamp() < installed:
+        yield problem("clock", f"says {now:%Y-%m-%d %H:%M} UTC, before this program was installed", "set it; run NTP")
+    else:
+        yield ok("clock", f"{now:%Y-%m-%d %H:%M:%S} UTC")
+
+
+def check_settings(settings: Settings) -> Iterator[Finding]:
+    """Do the files they name exist, and who may call?"""
+    problems = check_files(settings)
+    for text in problems:
+        yield problem("settings", text, "make the file readable for the engine's user")
+    if not problems:
+        yield ok("settings", "read")
+    if not settings.has_auth:
+        yield warning(
+            "auth",
+            f"no token is configured: {settings.listen} is open to every user of this machine",
+            "configure auth.tokens (name, roles, file)",
+        )
+    if not settings.escalate_to:
+        yield warning(
+            "settings",
+            "escalate_to names nobody: an end without a fix is told only where a playbook says whom",
+            "configure a notify target and name it in escalate_to",
+        )
+
+
+def check_playbooks(settings: Settings) -> Iterator[Finding]:
+    """Does everything load?"""
+    found = load_everything(settings, ())
+    for each in found.problems:
+        yield problem("playbooks", each.located(), "remediator check shows all of them")
+    if not found.problems:
+        n_playbooks = len(found.playbook_set.playbooks)
+        yield ok("playbooks", f"{n_playbooks} from {', '.join(map(str, settings.playbooks))}")
+        if not n_playbooks:
+            yield warning("playbooks", "there is none: nothing will be done about any alert", "write one")
+
+
+def check_store(settings: Settings) -> Iterator[Finding]:
+    """Is the file ours, whole, and append-only; and is SQLite one to trust? Opened read-only."""
+    yield check_sqlite(sqlite3.sqlite_version_info)
+    path = settings.store_path
+    if not path.exists():
+        if os.access(path.parent, os.W_OK):
+            yield ok("store", f"{path} is not there yet; the engine will make it")
+        else:
+            yield problem(
+                "store", f"{path.parent} cannot be written by this user", "make the folder, give it to the engine"
+            )
+        return
+    try:
+        with closing(_open_read_only(path)) as connection:
+            yield from _check_database(path, connection)
+    except sqlite3.Error as error:
+        yield problem(
+            "store", f"{path} cannot be read: {error}", "keep the file; restore the latest backup if it is damaged"
+        )
+
+
+def _open_read_only(path: Path) -> sqlite3.Connection:
+    # Without a WAL nobody writes, and a plain read-only connection would make the WAL's index file.
+    wal = path.with_name(path.name + "-wal")
+    is_still = not wal.exists() or wal.stat().st_size == 0
+    return sqlite3.connect(f"file:{quote(str(path))}?mode=ro{'&immutable=1' if is_still else ''}", uri=True)
+
+
+def _check_database(path: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
+    if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
+        yield problem("store", f"{path} is no remediator store", "check store_url")
+        return
+    answer = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+    if answer != "ok":
+        yield problem(
+            "store", f"{path} is damaged: {answer}", "stop the engine, keep the file, restore the latest backup"
+        )
+        return
+    revision = connection.execute("SELECT version_num FROM alembic_version").fetchone()[0]
+    if revision > REVISION:
+        yield problem("store", f"{path} was written by a newer version (schema {revision})", "install that version")
+        return
+    found = dict(connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'").fetchall())
+    if revision == REVISION and found != TRIGGERS:
+        yield problem("store", f"{path}: the append-only triggers were changed", "run remediator audit verify")
+        return
+    yield ok("store", f"{path}: whole, schema {revision}, {path.stat().st_size // 2**20} MiB")
+
+
+def check_sqlite(version: tuple[int, ...]) -> Finding:
+    """Does this SQLite lose pages when two connections checkpoint at once?
+
+    Args:
+        version: major, minor, patch.
+    """
+    text = "SQLite " + ".".join(map(str, version))
+    is_safe = version >= _SAFE_SQLITE[-1] or any(version[:2] == safe[:2] and version >= safe for safe in _SAFE_SQLITE)
+    if is_safe:
+        return ok("sqlite", text)
+    return warning(
+        "sqlite",
+        f"{text} can lose pages when two connections checkpoint at once (mended in 3.51.3, 3.50.7, 3.44.6)",
+        "the engine has one writing connection, so it is safe here; let no other program write to the file",
+    )
+
+
+def check_rights(settings: Settings, config_path: Path | None) -> Iterator[Finding]:
+    """Can others read the database or a secret?"""
+    store = settings.store_path
+    private = [store, *(store.with_name(store.name + end) for end in ("-wal", "-shm"))]
+    found = [
+        problem("rights", f"{path} can be read or written by others ({mode:04o})", f"chmod 0600 {path}")
+        for path in private
+        if (mode := _mode(path)) & 0o077
+    ]
+    found += [
+        problem("rights", f"{path} holds a secret that everybody can read ({mode:04o})", f"chmod o= {path}")
+        for path in _secret_files(settings, config_path)
+        if (mode := _mode(path)) & 0o007
+    ]
+    yield from found or [ok("rights", "the database and the files with secrets are private")]
+
+
+def _secret_files(settings: Settings, config_path: Path | None) -> list[Path]:
+    hosts = settings.docker.hosts.values()
+    files = [
+        *(token.file for token in settings.auth.tokens),
+        *(basic.password_file for basic in settings.auth.basic),
+        *(target.urls_file for target in settings.notify.values()),
+        settings.tls_key,
+        *(host.tls_key for host in hosts),
+    ]
+    if any(target.urls for target in settings.notify.values()):
+        files.append(config_path or DEFAULT_CONFIG)  # notification addresses hold their tokens
+    return sorted({file for file in files if file is not None})
+
+
+def _mode(path: Path) -> int:
+    """Permission bits; 0 for what is not there, which others complain about."""
+    try:
+        return stat.S_IMODE(path.stat().st_mode)
+    except OSError:
+        return 0

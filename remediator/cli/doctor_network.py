@@ -1,0 +1,154 @@
+"""What ``doctor`` asks of others: Docker hosts, the engine itself, Alertmanagers, Prometheis. Looks only.
+
+The one POST, to the engine's own webhook, is empty and refused; it leaves a ``delivery_rejected`` in the audit.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import requests
+
+from remediator.cli.api_client import CONNECT_TIMEOUT_S, cause, local_url
+from remediator.cli.finding import Finding, ok, problem, warning
+from remediator.cli.sender_config import WEBHOOK_PATH, judge_sender
+from remediator.clients.dockerd import DockerdReader
+from remediator.core.units import print_duration
+from remediator.errors import ActionError, TargetNotFoundError
+from remediator.settings import Settings
+
+ANSWER_TIMEOUT_S = 5.0
+"""A neighbour that takes longer to say that it is well is not well."""
+
+SKEW_WARNING_S = 5
+"""A Date header has whole seconds and the answer was under way for up to one more."""
+
+SKEW_PROBLEM_S = 60
+"""Alerts' times are compared with ours; a minute is a tenth of common holds and cooldowns."""
+
+_NOBODY = "remediator-doctor-looks-for-nothing"
+"""A container that does not exist: "not found" shows that we may look."""
+
+
+def check_docker(settings: Settings) -> Iterator[Finding]:
+    """Does every Docker host answer, and may we look?"""
+    if not settings.docker.hosts:
+        yield warning(
+            "docker", "no host is configured: docker.… actions have nothing to act on", "docker.hosts.NAME.url"
+        )
+    for name, host in settings.docker.hosts.items():
+        check = f"docker {name}"
+        reader = DockerdReader(docker_hosts(settings)[name])
+        try:
+            version = reader.version()
+            try:
+                reader.inspect(_NOBODY)
+            except TargetNotFoundError:
+                yield ok(check, f"{version}, may inspect")
+        except ActionError as error:
+            yield problem(check, str(error), f"docker.hosts.{name}.url is {host.url}: is it right, up, and may we?")
+
+
+def our_urls(settings: Settings) -> tuple[str, ...]:
+    """Where the engine is to be reached: ``public_url`` first, then where it listens."""
+    local = (local_url(settings),) if settings.listen_port else ()
+    return tuple(dict.fromkeys((*((settings.public_url,) if settings.public_url else ()), *local)))
+
+
+def check_receiver(url: str) -> Iterator[Finding]:
+    """Does the engine answer there itself, a POST too, without a redirect?"""
+    check = f"engine {url}"
+    healthz = _fetch("GET", f"{url}/healthz")
+    if isinstance(healthz, str):
+        yield warning(check, f"does not answer ({healthz})", "start it with remediator serve, then look again")
+        return
+    webhook = _fetch("POST", url + WEBHOOK_PATH)
+    if isinstance(webhook, str):
+        yield problem(check, f"its webhook does not answer ({webhook})", "look at the engine's log")
+        return
+    for answer in (healthz, webhook):
+        if 300 <= answer.status_code < 400:
+            yield problem(
+                check,
+                f"redirects to {answer.headers.get('Location', 'somewhere else')}: Alertmanager follows with a GET, "
+                "takes its 200 for a delivery, and the alert is lost",
+                "let the proxy pass /api/v1/alertmanager without its login; tokens guard it",
+            )
+            return
+    if healthz.status_code != 200:
+        yield problem(check, f"/healthz answers {healthz.status_code}", "is this address the engine's?")
+    elif webhook.status_code not in (400, 401):
+        yield problem(
+            check,
+            f"an empty POST to {WEBHOOK_PATH} is answered with {webhook.status_code}, not with 400 or 401",
+            "is this address the engine's?",
+        )
+    else:
+        yield ok(check, f"answers; refuses an empty POST with {webhook.status_code}, without a redirect")
+    yield from _check_skew(check, healthz)
+
+
+def check_alertmanager(url: str, settings: Settings) -> Iterator[Finding]:
+    """Is it there, and does it deliver to us as it should?"""
+    check = f"alertmanager {url}"
+    answer = _fetch("GET", f"{url.rstrip('/')}/api/v2/status")
+    body = _json(answer)
+    if isinstance(answer, str) or body is None:
+        yield problem(check, f"does not answer its API ({_what(answer)})", "is the address right, and Alertmanager up?")
+        return
+    version = body.get("versionInfo", {}).get("version", "of unknown version")
+    yield ok(check, f"Alertmanager {version}")
+    yield from _check_skew(check, answer)
+    text = str(body.get("config", {}).get("original", ""))
+    yield from judge_sender(check, text, our_urls(settings), settings.expire_after)
+
+
+def check_prometheus(url: str) -> Iterator[Finding]:
+    """Is it there and ready?"""
+    check = f"prometheus {url}"
+    answer = _fetch("GET", f"{url.rstrip('/')}/api/v1/status/buildinfo")
+    body = _json(answer)
+    if isinstance(answer, str) or body is None:
+        yield problem(check, f"does not answer its API ({_what(answer)})", "is the address right, and Prometheus up?")
+        return
+    yield ok(check, f"Prometheus {body.get('data', {}).get('version', 'of unknown version')}")
+    yield from _check_skew(check, answer)
+
+
+def _check_skew(check: str, answer: requests.Response) -> Iterator[Finding]:
+    try:
+        theirs = parsedate_to_datetime(answer.headers["Date"])
+    except (KeyError, ValueError):
+        return
+    skew_s = abs(time.time() - theirs.timestamp())
+    if skew_s > SKEW_WARNING_S:
+        make = problem if skew_s > SKEW_PROBLEM_S else warning
+        yield make(check, f"its clock is {print_duration(timedelta(seconds=int(skew_s)))} from ours", "run NTP on both")
+
+
+def _fetch(method: str, url: str) -> requests.Response | str:
+    """The answer, redirects not followed; or why there is none."""
+    headers = {"Content-Type": "application/json"}
+    timeout = (CONNECT_TIMEOUT_S, ANSWER_TIMEOUT_S)
+    try:
+        return requests.request(method, url, headers=headers, timeout=timeout, allow_redirects=False)
+    except (requests.RequestException, UnicodeError) as error:
+        return cause(error)
+
+
+def _json(answer: requests.Response | str) -> dict[str, Any] | None:
+    if isinstance(answer, str) or answer.status_code != 200:
+        return None
+    try:
+        body = answer.json()
+    except requests.JSONDecodeError:
+        return None
+    return body if isinstance(body, dict) else None
+
+
+def _what(answer: requests.Response | str) -> str:
+    return answer if isinstance(answer, str) else f"HTTP {answer.status_code}"

@@ -1,0 +1,172 @@
+"""``remediator plan``: a dry run without the engine. Which playbooks match, what they would do, and why, or why not.
+
+Takes → gives: a delivery (a file, stdin, or an alert made of options) → the whole plan with its verdict.
+Must never act: it holds clients that can only look.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from remediator.cli.alert_options import PAIR, Pair, alert_options, as_map, webhook_body
+from remediator.cli.invocation import Invocation
+from remediator.cli.terminal import fold, json_option, label_text, print_fields, print_json, say, value_text
+from remediator.errors import UnreachableError
+
+_STYLES = {"allow": "green", "wait": "yellow", "refuse": "red"}
+_RUNS = {"yes": "true: it runs", "no": "false: it is skipped"}
+
+
+@click.command()
+@click.argument("words", nargs=-1, metavar="[FILE|-] [LABEL=VALUE]...")
+@alert_options
+@json_option
+@click.pass_context
+def plan(
+    ctx: click.Context, words: tuple[str, ...], alert: tuple[Pair, ...], annotation: tuple[Pair, ...], as_json: bool
+) -> None:
+    """Show what would happen for an alert, and why. Nothing is touched.
+
+    Give a delivery as Alertmanager posts it (FILE, or - for stdin), or make an alert:
+
+    \b
+      remediator plan delivery.json
+      remediator plan --alert alertname=GPUMemoryLeakSlope hostname=gpu-07
+
+    For each alert: the playbooks that match, their steps, the verdict with every reason, what would be touched and its
+    state now; and why the other playbooks do not match. Limits are counted from the store as it is now.
+    """
+    from remediator.app import build_dry_app
+
+    body = _body(words, alert, annotation)
+    invocation: Invocation = ctx.obj
+    answer = build_dry_app(invocation.settings()).dry_run(body)
+    if as_json:
+        print_json(answer)
+    else:
+        print_plan(answer)
+    has_problem = bool(answer["bad_alerts"]) or any(item.get("problem") for item in answer["alerts"])
+    ctx.exit(1 if has_problem else 0)
+
+
+def _body(words: tuple[str, ...], alert: tuple[Pair, ...], annotation: tuple[Pair, ...]) -> bytes:
+    if alert:
+        labels = as_map([*alert, *(PAIR.convert(word, None, None) for word in words)], "--alert")
+        return webhook_body(labels, as_map(annotation, "--annotation"))
+    if annotation:
+        raise click.UsageError("--annotation goes with --alert")
+    if len(words) != 1:
+        raise click.UsageError("give one FILE, or - for stdin, or --alert LABEL=VALUE")
+    if words[0] == "-":
+        return sys.stdin.buffer.read()
+    try:
+        return Path(words[0]).read_bytes()
+    except OSError as error:
+        raise UnreachableError(f"cannot read {words[0]}: {error.strerror}") from error
+
+
+def print_plan(answer: Mapping[str, Any]) -> None:
+    """A dry run's answer for people.
+
+    Args:
+        answer: what ``App.dry_run`` gives.
+    """
+    for bad in answer["bad_alerts"]:
+        fold(f"alert {bad['index'] + 1} of the delivery is no alert: {bad['problem']}", 0, "red")
+    for number, item in enumerate(answer["alerts"]):
+        if number:
+            say()
+        _print_alert(item)
+
+
+def _print_alert(item: Mapping[str, Any]) -> None:
+    labels = item["labels"]
+    say(f"{labels.get('alertname', '(no alertname)')}  {item['status']}  {item['fingerprint']}", "bold")
+    fold(label_text(labels), 2, "dim")
+    if item.get("problem"):
+        fold(str(item["problem"]), 2, "red")
+    for match in item["matches"]:
+        say()
+        _print_match(match)
+    if not item["matches"]:
+        say()
+        fold("no playbook matches", 2, "yellow")
+    if item["not_matched"]:
+        say()
+        fold("does not match:", 2)
+        for other in item["not_matched"]:
+            fold(f"{other['playbook']}: {'; '.join(other['why'])}", 4, "dim")
+
+
+def _print_match(match: Mapping[str, Any]) -> None:
+    case = f", case {match['case']}" if match["case"] else ""
+    fold(f"{match['playbook']}{case}", 2, "bold cyan")
+    print_fields(
+        {
+            "subject": value_text(match["per"]),
+            "mode": match["mode"],
+            "hold": match["hold"],
+            "run id": match["run_id"],
+        },
+        4,
+    )
+    if refused := match.get("refused"):
+        fold(f"refused ({refused['reason']}): {refused['detail']}", 4, "red")
+    for heading, steps in (("steps", match["steps"]), ("when it is over", match["resolved"])):
+        if steps:
+            fold(heading, 4, "bold")
+            for number, step in enumerate(steps, start=1):
+                _print_step(number, step)
+    _print_verdict(match.get("verdict"))
+
+
+def _print_step(number: int, step: Mapping[str, Any]) -> None:
+    skipped = step["runs"] == "no"
+    fold(f"{number}. {step['name']}: {step['describes']}", 6, "dim" if skipped else "")
+    print_fields(
+        {
+            "action": step["action"],
+            "params": value_text(step["params"]),
+            "if": f"{step['if']}  ({_RUNS.get(step['runs'], step['runs'])})" if step["if"] else "",
+            "timeout": step["timeout"],
+            "retry": _retry_text(step["retry"]),
+            "on failure": step["on_failure"],
+        },
+        9,
+    )
+    for target in step["targets"]:
+        fold(_target_text(target), 9)
+    if step.get("problem"):
+        fold(f"cannot tell what it touches: {step['problem']}", 9, "red")
+
+
+def _retry_text(retry: object) -> str:
+    if not isinstance(retry, Mapping):
+        return str(retry)
+    parts = [f"{retry['attempts']} attempts"] if retry.get("attempts") else []
+    if retry.get("wait"):
+        parts.append(f"{retry['wait']} to {retry['max_wait']} apart")
+    if retry.get("budget"):
+        parts.append(f"none later than {retry['budget']}")
+    return ", ".join(parts)
+
+
+def _target_text(target: Mapping[str, Any]) -> str:
+    owner = f", owned by {target['owner']}" if target.get("owner") else ""
+    return f"touches {target['ref']}, now {target['state'] or 'of unknown state'}{owner}"
+
+
+def _print_verdict(verdict: Mapping[str, Any] | None) -> None:
+    if not verdict:
+        return
+    fold(f"verdict: {verdict['word']}", 4, "bold " + _STYLES.get(verdict["word"], ""))
+    for reason in verdict["reasons"]:
+        until = f", until {reason['lifts_at']}" if reason.get("lifts_at") else ""
+        why = f" ({reason['reason']})" if reason["word"] != "allow" else ""
+        detail = f": {reason['detail']}" if reason["detail"] else ""
+        fold(f"{reason['word']:<6} {reason['rule']}{why}{detail}{until}", 6, _STYLES.get(reason["word"], ""))
