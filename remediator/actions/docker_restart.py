@@ -1,0 +1,69 @@
+"""``docker.restart``: stop a container, by force after its grace, and start it again. Its id stays the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import ClassVar
+
+from remediator.actions import _container
+from remediator.clients.ports import Clients, LookingClients
+from remediator.core.action import ActionParams, Change, State, Targeting
+from remediator.core.outcome import Effect
+
+
+class DockerRestartParams(_container.StoppingParams):
+    """Params of ``docker.restart``."""
+
+
+class DockerRestart:
+    """Restarts a container; one that has stopped is started.
+
+    What happened is read from ``StartedAt``: the engine's ``RestartCount`` does not count restarts by request.
+    """
+
+    name: ClassVar[str] = "docker.restart"
+    params_model: ClassVar[type[ActionParams]] = DockerRestartParams
+    is_disruptive: ClassVar[bool] = True
+    is_idempotent: ClassVar[bool] = False
+    is_message: ClassVar[bool] = False
+    late_params: ClassVar[frozenset[str]] = frozenset()
+    param_defaults: ClassVar[Mapping[str, str]] = _container.HOST_DEFAULT
+    default_timeout: ClassVar[timedelta] = timedelta(minutes=5)
+
+    def describe(self, params: DockerRestartParams) -> str:
+        return f"restart container {params.container} on {params.host}"
+
+    def min_timeout(self, params: DockerRestartParams) -> timedelta:
+        return _container.least_timeout(params)
+
+    def targets(self, params: DockerRestartParams, clients: LookingClients) -> Targeting:
+        return _container.targeting(params, clients.docker(params.host))
+
+    def observe(self, params: DockerRestartParams, clients: LookingClients) -> State:
+        return _container.state_of(_container.look(params, clients.docker(params.host)))
+
+    def effect(self, params: DockerRestartParams, before: State, now: State) -> Effect:
+        if now["id"] != before["id"]:
+            return Effect.UNCLEAR
+        if now["started_at"] != before["started_at"]:
+            return Effect.HAPPENED
+        # Not started again. As before only if it is not stopped in the middle either.
+        return Effect.AS_BEFORE if bool(now["pid"]) == bool(before["pid"]) else Effect.UNCLEAR
+
+    def apply(self, params: DockerRestartParams, clients: Clients, before: State, timeout: timedelta) -> Change:
+        docker = clients.docker(params.host)
+        found = _container.look(params, docker)
+        if other := _container.replaced(params, before, found):
+            return other
+        now = _container.state_of(found)
+        if _container.is_other_process(before, found):
+            return Change(changed=False, before=now, after=now, detail="started anew since it was looked at")
+        grace_s = _container.grace_s(params, found, timeout)
+        docker.restart(found.id, stop_timeout_s=grace_s, deadline_s=timeout.total_seconds())
+        after = _container.look_after(params, docker, found, "restarted")
+        if not _container.is_other_process(now, after):
+            raise _container.unseen(params, found, "restarted", after)
+        details = [f"it was {found.status} before"] if not found.is_running else []
+        details += [f"it is {after.status} again, exit code {after.exit_code}"] if not after.is_running else []
+        return Change(changed=True, before=now, after=_container.state_of(after), detail="; ".join(details))

@@ -1,0 +1,92 @@
+"""``docker.signal``: send a signal to a container's first process, to ask a trainer for a checkpoint.
+
+Disruptive: a process that does not handle the signal ends by it, SIGUSR1 included. So it is sent only where the alert
+rule or the playbook says which one.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Annotated, ClassVar
+
+from pydantic import BeforeValidator, Field
+
+from remediator.actions import _container
+from remediator.clients.ports import Clients, LookingClients
+from remediator.core.action import ActionParams, Change, State, Targeting
+from remediator.core.outcome import Effect
+from remediator.errors import ConflictError
+
+_REAL_TIME = re.compile(r"SIGRTM(IN(\+([1-9]|1[0-5]))?|AX(-([1-9]|1[0-4]))?)")
+_LAST_NUMBER = 64
+
+
+def _read_signal(value: object) -> str:
+    """``SIGUSR1`` for ``SIGUSR1``, ``USR1`` and ``usr1``; a number stays one, as text."""
+    text = str(value).upper() if isinstance(value, (str, int)) else ""
+    if re.fullmatch(r"[1-9][0-9]?", text) and int(text) <= _LAST_NUMBER:
+        return text
+    name = text if text.startswith("SIG") else f"SIG{text}"
+    if name in signal.Signals.__members__ or _REAL_TIME.fullmatch(name):
+        return name
+    raise ValueError(f"{str(value)[:40]!r} is not a signal; write its name, as in SIGUSR1, or its number, 1 to 64")
+
+
+class DockerSignalParams(_container.ContainerParams):
+    """Params of ``docker.signal``."""
+
+    signal: Annotated[str, BeforeValidator(_read_signal)] = Field(
+        description="Which signal: its name, with or without SIG, or its number.", examples=["SIGUSR1", "USR2", "10"]
+    )
+
+
+class DockerSignal:
+    """Sends a signal. Nobody can see whether it arrived, unless the process ended by it."""
+
+    name: ClassVar[str] = "docker.signal"
+    params_model: ClassVar[type[ActionParams]] = DockerSignalParams
+    is_disruptive: ClassVar[bool] = True
+    is_idempotent: ClassVar[bool] = False
+    is_message: ClassVar[bool] = False
+    late_params: ClassVar[frozenset[str]] = frozenset()
+    param_defaults: ClassVar[Mapping[str, str]] = _container.HOST_DEFAULT
+    default_timeout: ClassVar[timedelta] = timedelta(minutes=5)
+
+    def describe(self, params: DockerSignalParams) -> str:
+        return f"send {params.signal} to container {params.container} on {params.host}"
+
+    def min_timeout(self, params: DockerSignalParams) -> timedelta:
+        return _container.QUICK
+
+    def targets(self, params: DockerSignalParams, clients: LookingClients) -> Targeting:
+        return _container.targeting(params, clients.docker(params.host))
+
+    def observe(self, params: DockerSignalParams, clients: LookingClients) -> State:
+        return _container.state_of(_container.look(params, clients.docker(params.host)))
+
+    def effect(self, params: DockerSignalParams, before: State, now: State) -> Effect:
+        if now["id"] != before["id"] or not before["pid"]:
+            return Effect.UNCLEAR
+        has_ended = not now["pid"] or now["started_at"] != before["started_at"]
+        return Effect.HAPPENED if has_ended else Effect.UNCLEAR
+
+    def apply(self, params: DockerSignalParams, clients: Clients, before: State, timeout: timedelta) -> Change:
+        docker = clients.docker(params.host)
+        found = _container.look(params, docker)
+        if other := _container.replaced(params, before, found):
+            return other
+        now = _container.state_of(found)
+        if _container.is_other_process(before, found):
+            return Change(changed=False, before=now, after=now, detail="started anew since it was looked at")
+        if not found.is_running:
+            raise ConflictError(
+                f"container {found.name} is {found.status}: it has no process to signal",
+                target=_container.ref(params, found),
+            )
+        docker.signal(found.id, params.signal, deadline_s=timeout.total_seconds())
+        after = _container.look_after(params, docker, found, f"sent {params.signal}")
+        detail = "" if after.is_running else f"it is {after.status} now, exit code {after.exit_code}"
+        return Change(changed=True, before=now, after=_container.state_of(after), detail=detail)

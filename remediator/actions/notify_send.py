@@ -1,0 +1,71 @@
+"""``notify.send``: tell people. Where it goes is a name from the settings; what an alert says is only text in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from remediator.clients.ports import Clients, LookingClients
+from remediator.core.action import ActionParams, Change, State, Targeting
+from remediator.core.outcome import Effect
+from remediator.errors import PermanentActionError, Reason, TransientActionError
+
+
+class NotifySendParams(ActionParams):
+    """Params of ``notify.send``."""
+
+    to: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
+        min_length=1, description="Names of notification targets in the settings.", examples=[["ml-platform"]]
+    )
+    title: str = Field(min_length=1, description="One line.", examples=["Xid 79 on gpu-07"])
+    body: str = Field(default="", description="Plain text; never read as markup.")
+
+
+class NotifySend:
+    """Sends one message to every target named, the rest also where one fails.
+
+    A retry sends it to all of them again: better told twice than not at all.
+    """
+
+    name: ClassVar[str] = "notify.send"
+    params_model: ClassVar[type[ActionParams]] = NotifySendParams
+    is_disruptive: ClassVar[bool] = False
+    is_idempotent: ClassVar[bool] = False
+    is_message: ClassVar[bool] = True
+    late_params: ClassVar[frozenset[str]] = frozenset({"title", "body"})
+    param_defaults: ClassVar[Mapping[str, str]] = {}
+    default_timeout: ClassVar[timedelta] = timedelta(minutes=5)
+
+    def describe(self, params: NotifySendParams) -> str:
+        return f"tell {', '.join(params.to)}"
+
+    def min_timeout(self, params: NotifySendParams) -> timedelta:
+        return timedelta(seconds=5 * len(params.to))
+
+    def targets(self, params: NotifySendParams, clients: LookingClients) -> Targeting:
+        return Targeting()
+
+    def observe(self, params: NotifySendParams, clients: LookingClients) -> State:
+        return {}
+
+    def effect(self, params: NotifySendParams, before: State, now: State) -> Effect:
+        return Effect.UNCLEAR
+
+    def apply(self, params: NotifySendParams, clients: Clients, before: State, timeout: timedelta) -> Change:
+        timeout_s = timeout.total_seconds() / len(params.to)
+        problems: list[PermanentActionError | TransientActionError] = []
+        for to in params.to:
+            try:
+                clients.notifier.send(to, title=params.title, body=params.body, timeout_s=timeout_s)
+            except (PermanentActionError, TransientActionError) as problem:
+                problems.append(problem)
+        if problems:
+            text = "; ".join(str(problem) for problem in problems)
+            # One that may have arrived must not be sent again for the sake of another.
+            is_final = any(isinstance(problem, PermanentActionError) for problem in problems)
+            kind = PermanentActionError if is_final else TransientActionError
+            raise kind(text, reason=Reason.NOTIFY) from problems[0]
+        return Change(changed=True, before=before, after={"told": list(params.to)})
