@@ -118,6 +118,8 @@ def parse_matcher(text: str) -> Matcher:
     Raises:
         MatcherSyntaxError: anything else; says what to write.
     """
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise MatcherSyntaxError("not a matcher: half of a surrogate pair stands in it, which is no text")
     position = 0
     tokens: list[str] = []
     for kinds in (("quoted", "plain"), ("operator",), ("quoted", "plain")):
