@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+from typing import IO, Any, TypeVar
 
 import click
 from rich.table import Table
@@ -28,10 +28,7 @@ from remediator.core.units import parse_duration
 from remediator.errors import RequestError, StoreUnavailableError
 from remediator.store import audit as log
 from remediator.store.audit import AuditFilter
-from remediator.store.engine import open_readonly
-
-if TYPE_CHECKING:
-    from sqlalchemy import Connection
+from remediator.store.engine import Snapshot, open_readonly
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -43,6 +40,7 @@ PROGRESS_AFTER_S = 2.0
 RUN_SHOWN = 8
 """Characters of a run's id in a list; ``show`` takes them."""
 
+_SEQ = re.compile(r"[0-9]{1,16}")
 _HEAD = re.compile(r"([1-9][0-9]{0,15}):([0-9a-f]{64})")
 
 
@@ -86,7 +84,13 @@ def _store_option(command: F) -> F:
 def _filter_options(command: F) -> F:
     """The options that choose events, handed on as the fields of ``AuditFilter``."""
     for option in (
-        click.option("--type", "type", type=click.Choice([t.value for t in EventType]), help="Of this type."),
+        click.option(
+            "--type",
+            "type",
+            type=click.Choice([t.value for t in EventType]),
+            metavar="TYPE",
+            help="As attempt_started.",
+        ),
         click.option("--run", "run_id", default="", metavar="ID", help="Of this run (the first characters will do)."),
         click.option("--fingerprint", default="", help="About this alert."),
         click.option("--outcome", default="", help="That ended so: succeeded, failed, …"),
@@ -110,7 +114,7 @@ def audit() -> None:
 @_store_option
 @json_option
 @click.pass_obj
-def list_(invocation: Invocation, limit: int, store_url: str | None, as_json: bool, **chosen: Any) -> None:
+def list_(invocation: Invocation, /, limit: int, store_url: str | None, as_json: bool, **chosen: Any) -> None:
     """List events, the newest last."""
     with _reading(invocation, store_url) as conn:
         found = log.list_events(conn, _filters(conn, limit=limit, **chosen), newest_first=True)[::-1]
@@ -128,19 +132,17 @@ def list_(invocation: Invocation, limit: int, store_url: str | None, as_json: bo
 @_store_option
 @json_option
 @click.pass_obj
-def show(invocation: Invocation, which: str, store_url: str | None, as_json: bool) -> None:
+def show(invocation: Invocation, /, which: str, store_url: str | None, as_json: bool) -> None:
     """Show one event, or all that a run did (the first characters of its id will do)."""
     with _reading(invocation, store_url) as conn:
-        found = _event(conn, int(which)) if which.isascii() and which.isdigit() else []
-        if not found:
-            found = log.events_of_run(conn, _run_id(conn, which))
+        found = [_event(conn, int(which))] if _SEQ.fullmatch(which) else log.events_of_run(conn, _run_id(conn, which))
     if as_json:
         print_json([log.as_dict(event) for event in found])
         return
-    for place, event in enumerate(found):
-        if place:
-            say()
-        _print_event(event)
+    if len(found) == 1:
+        _print_event(log.as_dict(found[0]))
+    else:
+        _print_run(found)
 
 
 @audit.command()
@@ -152,7 +154,7 @@ def show(invocation: Invocation, which: str, store_url: str | None, as_json: boo
 @json_option
 @click.pass_obj
 def verify(
-    invocation: Invocation, file: Path | None, head: tuple[int, str] | None, store_url: str | None, as_json: bool
+    invocation: Invocation, /, file: Path | None, head: tuple[int, str] | None, store_url: str | None, as_json: bool
 ) -> None:
     """Check the whole chain, of the store or of a whole export (FILE, - for stdin).
 
@@ -198,7 +200,7 @@ def verify(
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="File.  [default: stdout]")
 @_store_option
 @click.pass_obj
-def export(invocation: Invocation, format_: str, output: Path | None, store_url: str | None, **chosen: Any) -> None:
+def export(invocation: Invocation, /, format_: str, output: Path | None, store_url: str | None, **chosen: Any) -> None:
     """Write events as JSON Lines that can be verified without the store; print the head to keep on stderr.
 
     Each line holds the exact bytes ("body") that its hash covers. An export without filters is the whole chain.
@@ -217,7 +219,7 @@ def export(invocation: Invocation, format_: str, output: Path | None, store_url:
 
 
 @contextmanager
-def _reading(invocation: Invocation, store_url: str | None) -> Iterator[Connection]:
+def _reading(invocation: Invocation, store_url: str | None) -> Iterator[Snapshot]:
     store = open_readonly(store_url or invocation.settings().store_url)
     try:
         with store.read() as conn:
@@ -227,7 +229,7 @@ def _reading(invocation: Invocation, store_url: str | None) -> Iterator[Connecti
 
 
 @contextmanager
-def _lines(file: Path) -> Iterator[BinaryIO]:
+def _lines(file: Path) -> Iterator[IO[bytes]]:
     try:
         with click.open_file(str(file), "rb") as opened:
             yield opened
@@ -246,7 +248,7 @@ def _write(output: Path, lines: Iterable[bytes]) -> None:
         raise StoreUnavailableError(f"Cannot write {output}: {error.strerror}") from error
 
 
-def _filters(conn: Connection, *, run_id: str, type: str | None, limit: int | None = None, **same: Any) -> AuditFilter:
+def _filters(conn: Snapshot, *, run_id: str, type: str | None, limit: int | None = None, **same: Any) -> AuditFilter:
     return AuditFilter(
         run_id=_run_id(conn, run_id) if run_id else "",
         type=EventType(type) if type is not None else None,
@@ -255,17 +257,20 @@ def _filters(conn: Connection, *, run_id: str, type: str | None, limit: int | No
     )
 
 
-def _run_id(conn: Connection, prefix: str) -> str:
+def _run_id(conn: Snapshot, prefix: str) -> str:
     found = log.run_ids(conn, prefix, limit=2)
     if not found:
-        raise RequestError(f"there is no event and no run {prefix!r} in the audit log", http_status=404)
+        raise RequestError(f"there is no run {prefix!r} in the audit log", http_status=404)
     if len(found) > 1 and prefix not in found:
         raise RequestError(f"several runs begin with {prefix!r}: write more of the id", http_status=404)
     return found[0]
 
 
-def _event(conn: Connection, seq: int) -> list[RecordedEvent]:
-    return log.list_events(conn, AuditFilter(after_seq=seq - 1, limit=1)) if 0 < seq <= log.last_seq(conn) else []
+def _event(conn: Snapshot, seq: int) -> RecordedEvent:
+    found = log.list_events(conn, AuditFilter(after_seq=seq - 1, limit=1))
+    if not found or found[0].seq != seq:
+        raise RequestError(f"there is no event {seq}: the log ends at {log.last_seq(conn)}", http_status=404)
+    return found[0]
 
 
 def _table(events: list[RecordedEvent]) -> Table:
@@ -286,10 +291,20 @@ def _table(events: list[RecordedEvent]) -> Table:
     return table
 
 
-def _print_event(recorded: RecordedEvent) -> None:
-    shown = log.as_dict(recorded)
+def _print_event(shown: dict[str, Any]) -> None:
     say(f"{shown.pop('seq')}  {shown.pop('at')}  {shown.pop('type')}", style="bold")
     print_fields({name: value for name, value in shown.items() if value not in ("", 0)}, indent=2)
+
+
+def _print_run(events: list[RecordedEvent]) -> None:
+    """One event after the other; after the first only what is new, and no hashes."""
+    before: dict[str, Any] = {}
+    for event in events:
+        shown = log.as_dict(event)
+        del shown["n"], shown["prev_hash"], shown["hash"]
+        always = ("seq", "at", "type", "outcome", "data")
+        _print_event({name: value for name, value in shown.items() if name in always or before.get(name) != value})
+        before = shown
 
 
 class _Progress:

@@ -115,27 +115,18 @@ def canonical_body(seq: int, prev_hash: str, event: Event) -> bytes:
         ValueError: a value that has no canonical form (a float, None, an int of 2**53 or more, a lone surrogate), or a
             naive time.
     """
-    if event.at.tzinfo is None:
-        raise ValueError("an event's time must be aware")
-    return rfc8785.dumps(
-        {
-            "seq": seq,
-            "prev_hash": prev_hash,
-            "at": utc_text(event.at),
-            "type": event.type.value,
-            "actor": event.actor,
-            "run_id": event.run_id,
-            "n": event.n,
-            "delivery_id": event.delivery_id,
-            "episode_id": event.episode_id,
-            "subject_id": event.subject_id,
-            "playbook": event.playbook,
-            "target": event.target,
-            "outcome": event.outcome,
-            "fingerprint": event.fingerprint,
-            "data": _plain(event.data),
-        }
-    )
+    return rfc8785.dumps({"seq": seq, "prev_hash": prev_hash, **_columns(event), "data": _plain(event.data)})
+
+
+def as_dict(recorded: RecordedEvent) -> dict[str, Any]:
+    """A recorded event as JSON shows it: the fields of its body, and its hash."""
+    return {
+        "seq": recorded.seq,
+        **_columns(recorded.event),
+        "data": _plain(recorded.event.data),
+        "prev_hash": recorded.prev_hash,
+        "hash": recorded.hash,
+    }
 
 
 def chain_hash(prev_hash: str, body: bytes) -> str:
@@ -173,24 +164,7 @@ def append(conn: Connection, event: Event) -> RecordedEvent:
     seq = last + 1
     body = canonical_body(seq, prev_hash, event)
     digest = chain_hash(prev_hash, body)
-    row = {
-        "seq": seq,
-        "at": utc_text(event.at),
-        "type": event.type.value,
-        "actor": event.actor,
-        "run_id": event.run_id,
-        "n": event.n,
-        "delivery_id": event.delivery_id,
-        "episode_id": event.episode_id,
-        "subject_id": event.subject_id,
-        "playbook": event.playbook,
-        "target": event.target,
-        "outcome": event.outcome,
-        "fingerprint": event.fingerprint,
-        "body": body,
-        "prev_hash": prev_hash,
-        "hash": digest,
-    }
+    row = {"seq": seq, **_columns(event), "body": body, "prev_hash": prev_hash, "hash": digest}
     try:
         conn.execute(_INSERT, row)
     except IntegrityError as error:
@@ -438,6 +412,26 @@ def _filtered(statement: Select[Any], filters: AuditFilter) -> Select[Any]:
     if filters.limit is not None:
         statement = statement.limit(filters.limit)
     return statement
+
+
+def _columns(event: Event) -> dict[str, str | int]:
+    """What stands in the body and in the row."""
+    if event.at.tzinfo is None:
+        raise ValueError("an event's time must be aware")
+    return {
+        "at": utc_text(event.at),
+        "type": event.type.value,
+        "actor": event.actor,
+        "run_id": event.run_id,
+        "n": event.n,
+        "delivery_id": event.delivery_id,
+        "episode_id": event.episode_id,
+        "subject_id": event.subject_id,
+        "playbook": event.playbook,
+        "target": event.target,
+        "outcome": event.outcome,
+        "fingerprint": event.fingerprint,
+    }
 
 
 def _recorded(seq: int, body: bytes, digest: str) -> RecordedEvent:

@@ -13,7 +13,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from sqlalchemy import Connection
 from sqlalchemy.dialects.sqlite import insert
@@ -29,6 +29,9 @@ from remediator.store.tables import control
 from remediator.store.writer import Tx, Writer
 
 T = TypeVar("T")
+
+Snapshot: TypeAlias = Connection
+"""What ``read`` gives: a read-only connection that sees one moment. Callers outside the store name it so."""
 
 WRITE_TIMEOUT_S = 30.0
 
@@ -67,7 +70,7 @@ class Store:
         return self._writer.write(work, timeout_s=timeout_s)
 
     @contextmanager
-    def read(self) -> Iterator[Connection]:
+    def read(self) -> Iterator[Snapshot]:
         """A read-only connection that sees one moment of the store for the whole block.
 
         Raises:
@@ -112,7 +115,7 @@ class ReadStore:
         self._engine = reading_engine(path)
 
     @contextmanager
-    def read(self) -> Iterator[Connection]:
+    def read(self) -> Iterator[Snapshot]:
         """As ``Store.read``."""
         before = _stamp(self._path) if self._is_immutable else None
         with _snapshot(self._engine) as connection:
@@ -212,7 +215,7 @@ def _open(path: Path, lock: StoreLock) -> Store:
 
 
 @contextmanager
-def _snapshot(engine: Engine) -> Iterator[Connection]:
+def _snapshot(engine: Engine) -> Iterator[Snapshot]:
     try:
         with engine.connect() as connection:
             connection.exec_driver_sql("BEGIN")
