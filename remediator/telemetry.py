@@ -29,7 +29,7 @@ from remediator import __version__
 from remediator.errors import RemediatorError
 
 # A second series beside each counter with the time it was made: nobody asked for it, and it doubles the page.
-disable_created_metrics()
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
 METRICS_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

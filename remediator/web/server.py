@@ -1,0 +1,230 @@
+"""Runs the engine behind HTTP: bind, start, serve, stop.
+
+Takes a wired ``App`` → returns once it has stopped. The address is bound first, so that a port in use is said before
+anything starts; the engine starts before the first call is taken. SIGTERM and SIGINT stop: nothing new is taken (503,
+then no connection), what is being answered is finished, then the engine stops. SIGHUP loads the playbooks again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import resource
+import signal
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from remediator.errors import SettingsError
+from remediator.settings import Settings
+from remediator.telemetry import get_logger
+from remediator.web.app import create_app
+from remediator.web.auth import Authenticator
+from remediator.web.door import Door, HeadDeadline
+
+if TYPE_CHECKING:
+    from remediator.app import App
+
+_log = get_logger(__name__)
+
+# Alertmanager keeps idle connections for 5 minutes: it should be the one to close them, or a delivery now and then
+# meets a connection that closes under it.
+_KEEP_ALIVE_S = 310
+# For answers under way at a stop; a commit takes milliseconds, and the engine's own grace comes after it.
+_LAST_ANSWERS_S = 5
+_BACKLOG = 2048
+
+
+def serve(app: App) -> None:
+    """Start the engine, serve until SIGTERM or SIGINT, stop it. For the main thread.
+
+    Raises:
+        SettingsError: the address cannot be bound, or a token or TLS file cannot be read.
+        StoreError: from ``app.start``.
+    """
+    with _Listening(app, app.settings.listen_port) as listening:
+        _raise_file_limit()
+        app.start()
+        try:
+            asyncio.run(listening.run(with_signals=True))
+        finally:
+            app.stop()
+
+
+def start_in_thread(app: App, port: int = 0) -> Running:
+    """Start the engine and serve it from a thread, without signals.
+
+    Args:
+        port: 0 = any free one, whatever the settings say.
+
+    Returns:
+        Once it answers.
+
+    Raises:
+        As ``serve``.
+    """
+    return Running(app, port)
+
+
+class Running:
+    """An engine that serves from a thread; a context manager.
+
+    Attributes:
+        address: "127.0.0.1:43121".
+        url: with its scheme, without a slash at the end.
+    """
+
+    def __init__(self, app: App, port: int) -> None:
+        self._app = app
+        self._listening = _Listening(app, port)
+        self.address = self._listening.address
+        self.url = f"{self._listening.scheme}://{self.address}"
+        try:
+            app.start()
+        except BaseException:
+            self._listening.close()
+            raise
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._listening.run()), name="web")
+        self._thread.start()
+        self._listening.is_running.wait()
+
+    def stop(self) -> None:
+        """As SIGTERM does."""
+        self._listening.stop()
+        self._thread.join()
+        self._listening.close()
+        self._app.stop()
+
+    def __enter__(self) -> Running:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its own signals."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class _Listening:
+    """A bound address and the server on it."""
+
+    def __init__(self, app: App, port: int) -> None:
+        settings = app.settings
+        self._app = app
+        self._draining = threading.Event()
+        authenticator = Authenticator(settings)
+        flask_app = create_app(app, authenticator=authenticator, draining=self._draining)
+        self._door = Door(flask_app, authenticator=authenticator, max_body=settings.max_body)
+        self._server = _Server(_uvicorn_config(self._door, settings))
+        self._socket = _bind(settings.listen_host, port)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.is_running = threading.Event()
+        host, bound_port = self._socket.getsockname()[:2]
+        self.address = f"[{host}]:{bound_port}" if ":" in host else f"{host}:{bound_port}"
+        self.scheme = "https" if settings.tls_cert else "http"
+        self._has_auth = not authenticator.is_open
+
+    async def run(self, *, with_signals: bool = False) -> None:
+        """Serve until ``stop``."""
+        self._loop = asyncio.get_running_loop()
+        if with_signals:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                self._loop.add_signal_handler(number, self._stop_now, signal.Signals(number).name)
+            self._loop.add_signal_handler(signal.SIGHUP, self._reload)
+        _log.info("listening", address=self.address, scheme=self.scheme)
+        if not self._has_auth:
+            _log.warning("no token is configured: everybody on this machine may do everything; see the setting auth")
+        self._loop.call_soon(self.is_running.set)
+        await self._server.serve(sockets=[self._socket])
+
+    def stop(self) -> None:
+        """From any thread: take nothing more, finish what is being answered."""
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(self._stop_now, "stop")
+
+    def _stop_now(self, cause: str) -> None:
+        if self._server.should_exit:
+            self._server.force_exit = True
+            return
+        _log.info("stopping", cause=cause)
+        self._draining.set()
+        self._door.stop_reading()
+        self._server.should_exit = True
+
+    def _reload(self) -> None:
+        # In a thread: it reads files. What it finds, the engine logs, counts and audits.
+        threading.Thread(target=self._app.reload, args=("SIGHUP",), name="reload", daemon=True).start()
+
+    def close(self) -> None:
+        self._socket.close()
+        self._door.close()
+
+    def __enter__(self) -> _Listening:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self.close()
+
+
+def _uvicorn_config(door: Door, settings: Settings) -> uvicorn.Config:
+    config = uvicorn.Config(
+        door,
+        interface="asgi3",
+        # One loop everywhere, whatever else is installed.
+        loop="asyncio",
+        http=HeadDeadline,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        # The peer is who connected: a header could claim anything.
+        proxy_headers=False,
+        server_header=False,
+        backlog=_BACKLOG,
+        timeout_keep_alive=_KEEP_ALIVE_S,
+        timeout_graceful_shutdown=_LAST_ANSWERS_S,
+        ssl_certfile=settings.tls_cert,
+        ssl_keyfile=settings.tls_key,
+        ssl_ca_certs=str(settings.tls_client_ca) if settings.tls_client_ca else None,
+        ssl_cert_reqs=ssl.CERT_REQUIRED if settings.tls_client_ca else ssl.CERT_NONE,
+    )
+    try:
+        config.load()
+    except OSError as error:
+        raise SettingsError(
+            f"tls_cert, tls_key or tls_client_ca cannot be used: {error.strerror or error}; they must be PEM files that"
+            " belong together"
+        ) from error
+    return config
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    try:
+        if host:
+            family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            bound = socket.create_server((str(address[0]), port), family=family, backlog=_BACKLOG)
+        else:
+            bound = socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=_BACKLOG)
+    except OSError as error:
+        raise SettingsError(f"cannot listen on {host}:{port}: {error.strerror}; see the setting listen") from error
+    # What is accepted inherits it. asyncio sets it only on sockets whose protocol it sees, which these hide: each
+    # answer (head and body, two writes) would then wait 40 ms for the other side's delayed acknowledgement.
+    bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return bound
+
+
+def _raise_file_limit() -> None:
+    """Each idle connection holds a descriptor; systemd gives 1024 unless asked, and allows far more."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
