@@ -33,8 +33,8 @@ BUILD_ENV = {"GOFLAGS": "-mod=readonly", "GOWORK": "off", "GOTOOLCHAIN": "local"
 
 
 def cache_folder() -> Path:
-    """Where built programs are kept between runs: ``$REMEDIATOR_CACHE``, else ``~/.cache/remediator``."""
-    return Path(os.environ.get("REMEDIATOR_CACHE") or Path.home() / ".cache" / "remediator")
+    """Where built programs are kept between runs: ``$REMEDIATOR_TEST_CACHE``, else ``~/.cache/remediator``."""
+    return Path(os.environ.get("REMEDIATOR_TEST_CACHE") or Path.home() / ".cache" / "remediator")
 
 
 def find_binary(version: Version) -> Path:

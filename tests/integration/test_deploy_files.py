@@ -1,0 +1,129 @@
+"""The files below ``deploy/``, judged by the programs that read them."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+
+from remediator.settings import load_settings
+from remediator.telemetry import Metrics
+
+ROOT = Path(__file__).resolve().parents[2]
+DEPLOY = ROOT / "deploy"
+RULES = DEPLOY / "prometheus" / "remediator-rules.yml"
+RULE_TESTS = sorted((DEPLOY / "prometheus" / "tests").glob("*.yml"))
+DOCKERFILE = (DEPLOY / "docker" / "Dockerfile").read_text()
+
+FindTool = Callable[[str], Path]
+
+
+def run(*command: str | Path) -> str:
+    """What the program says, asserted to end with 0."""
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.mark.alertmanager
+def test_rules_when_checked_by_promtool_then_they_are_valid(find_tool: FindTool) -> None:
+    assert "SUCCESS" in run(find_tool("promtool"), "check", "rules", RULES)
+
+
+@pytest.mark.alertmanager
+@pytest.mark.parametrize("file", RULE_TESTS, ids=lambda path: path.stem)
+def test_rules_when_tested_by_promtool_then_they_fire_as_written(file: Path, find_tool: FindTool) -> None:
+    assert "SUCCESS" in run(find_tool("promtool"), "test", "rules", file)
+
+
+@pytest.mark.alertmanager
+def test_prometheus_config_when_checked_by_promtool_then_it_is_valid(find_tool: FindTool) -> None:
+    # Syntax only: its token file is on the site's machine.
+    said = run(find_tool("promtool"), "check", "config", "--syntax-only", DEPLOY / "prometheus" / "prometheus.yml")
+    assert "SUCCESS" in said
+
+
+@pytest.mark.alertmanager
+def test_alertmanager_config_when_checked_by_amtool_then_it_is_valid(find_tool: FindTool) -> None:
+    assert "SUCCESS" in run(find_tool("amtool"), "check-config", DEPLOY / "alertmanager" / "alertmanager.yml")
+
+
+@pytest.mark.alertmanager
+@pytest.mark.parametrize(
+    ("alert", "receivers"),
+    [
+        pytest.param("GPUMemoryLeakSlope", "remediator,people", id="a GPU alert goes to the engine and to people"),
+        pytest.param("RemediatorStoreDown", "people", id="an alert about the engine never goes through the engine"),
+    ],
+)
+def test_alertmanager_config_when_an_alert_is_routed_then_it_reaches(
+    alert: str, receivers: str, find_tool: FindTool
+) -> None:
+    config = DEPLOY / "alertmanager" / "alertmanager.yml"
+    run(
+        find_tool("amtool"), "config", "routes", "test",
+        f"--config.file={config}", f"--verify.receivers={receivers}", f"alertname={alert}",
+    )  # fmt: skip
+
+
+def test_alertmanager_config_when_it_sends_to_the_engine_then_no_alert_can_be_lost_on_the_way() -> None:
+    config = YAML(typ="safe").load(DEPLOY / "alertmanager" / "alertmanager.yml")
+    webhook = next(each for each in config["receivers"] if each["name"] == "remediator")["webhook_configs"][0]
+    assert (
+        webhook["url"].endswith("/api/v1/alertmanager"),
+        webhook["send_resolved"],
+        webhook["max_alerts"],
+        webhook["http_config"]["follow_redirects"],
+    ) == (True, True, 0, False)
+
+
+def test_rules_when_they_name_a_metric_of_the_engine_then_the_engine_has_it() -> None:
+    families = Metrics().registry.collect()
+    shown = {family.name + ("_total" if family.type == "counter" else "") for family in families}
+    groups = YAML(typ="safe").load(RULES)["groups"]
+    named = {
+        name for group in groups for rule in group["rules"] for name in re.findall(r"\bremediator_\w+", rule["expr"])
+    }
+    assert (len(named) >= 6, named - shown) == (True, set())
+
+
+@pytest.mark.parametrize(
+    "file", [DEPLOY / "remediator.toml", DEPLOY / "dev" / "remediator.toml"], ids=["the example", "make serve"]
+)
+def test_settings_file_when_loaded_then_every_key_is_known(file: Path) -> None:
+    assert load_settings(file, environ={}).docker.hosts != {}
+
+
+def test_systemd_unit_when_verified_then_systemd_finds_nothing_wrong(tmp_path: Path) -> None:
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd-analyze is not installed")
+    unit = (DEPLOY / "systemd" / "remediator.service").read_text()
+    # It wants the program to be there.
+    assert "/opt/remediator/bin/remediator" in unit
+    copy = tmp_path / "remediator.service"
+    copy.write_text(unit.replace("/opt/remediator/bin/remediator", "/bin/true"))
+    assert run("systemd-analyze", "verify", copy) == ""
+
+
+def test_dockerfile_when_read_then_what_it_copies_exists() -> None:
+    copied = [word for line in re.findall(r"^COPY (?!--from)(.+)$", DOCKERFILE, re.M) for word in line.split()[:-1]]
+    assert (len(copied) >= 5, [path for path in copied if not (ROOT / path).exists()]) == (True, [])
+
+
+def test_dockerfile_when_read_then_it_runs_the_engine_alone_and_not_as_root() -> None:
+    joined = DOCKERFILE.replace("\\\n", " ")
+    steps = [line.split(maxsplit=1) for line in joined.splitlines() if line.strip() and not line.startswith("#")]
+    users = [rest for word, rest in steps if word == "USER"]
+    last = dict(steps)
+    assert (users, last["ENTRYPOINT"], "[dev]" in DOCKERFILE) == (["10095"], '["remediator"]', False)
+
+
+def test_compose_file_when_read_then_the_engine_has_no_docker_socket_of_its_own() -> None:
+    services = YAML(typ="safe").load(DEPLOY / "docker" / "compose.yaml")["services"]
+    with_socket = [name for name, service in services.items() if "docker.sock" in str(service.get("volumes"))]
+    assert (with_socket, services["remediator"]["cap_drop"]) == (["docker-socket-proxy"], ["ALL"])
