@@ -1,3 +1,41 @@
-"""What every test can use."""
+"""What every test can use; and the rule about real parts.
 
-pytest_plugins = ["conftest_realparts"]
+A test that needs a real part bears its mark (``docker``, ``alertmanager``) and is skipped, with the reason, where the
+part is absent. ``REMEDIATOR_REQUIRE=docker,alertmanager`` turns each such skip into a failure, so that a run that is
+meant to prove something cannot turn green by skipping.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+
+import pytest
+
+pytest_plugins = ["conftest_realparts", "conftest_docker"]
+
+PARTS = frozenset({"docker", "alertmanager"})
+"""The marks that stand for real parts."""
+
+
+def _required() -> frozenset[str]:
+    return frozenset(filter(None, os.environ.get("REMEDIATOR_REQUIRE", "").split(",")))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    unknown = _required() - PARTS
+    if unknown:
+        raise pytest.UsageError(f"REMEDIATOR_REQUIRE names {', '.join(sorted(unknown))}; parts are {sorted(PARTS)}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    needed = _required() & {mark.name for mark in item.iter_markers()}
+    if report.skipped and needed and not hasattr(report, "wasxfail"):
+        why = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        report.outcome = "failed"
+        report.longrepr = f"REMEDIATOR_REQUIRE names {', '.join(sorted(needed))}, and this was to be skipped: {why}"
+    return report
