@@ -161,8 +161,17 @@ _LATE_NAMES = frozenset({"run.outcome", "run.reason", "run.summary"})
 _EMPTY_IS_MISSING = frozenset({*_LABEL_MAPS, "group.labels", "host", "cluster", "node"})
 
 
+def is_late(name: str) -> bool:
+    """Whether what a template reads is known only at a step's turn.
+
+    Args:
+        name: dotted path, one of ``ParamTemplate.names``.
+    """
+    return name in _LATE_NAMES or name.partition(".")[0] in _LATE_ROOTS
+
+
 def _any_late(names: Iterable[str]) -> bool:
-    return any(name in _LATE_NAMES or name.partition(".")[0] in _LATE_ROOTS for name in names)
+    return any(is_late(name) for name in names)
 
 
 def _dotted(path: Sequence[str | int]) -> str:

@@ -1,0 +1,583 @@
+"""Checked documents → ``Playbook`` and ``Policy``, complete: cases merged, defaults filled in, names looked up.
+
+Takes one ``Document`` and what the site has (``LoadContext``), gives the value or None, and adds every problem that it
+meets to a list. Must never: stop at the first problem, or let a key through that does not act.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, TypeVar, get_args
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from remediator.core.action import Action, JsonValue
+from remediator.core.matcher import Matcher
+from remediator.core.playbook import (
+    Case,
+    GuardRules,
+    LabelMap,
+    MaxRuns,
+    OnFailure,
+    Playbook,
+    ResolvedCheck,
+    Step,
+)
+from remediator.core.policy import Mode, Policy, ProtectLine
+from remediator.core.render import ParamTemplate, is_late
+from remediator.core.retry import RetryPolicy
+from remediator.core.units import cut, print_duration
+from remediator.errors import (
+    MatcherSyntaxError,
+    ParamsError,
+    PlaybookError,
+    PlaybookSchemaError,
+    TemplateError,
+    UnknownActionError,
+)
+from remediator.loading.document import Document, Node, Path
+from remediator.loading.format import (
+    LATER,
+    CaseKeys,
+    GuardKeys,
+    NamedCaseKeys,
+    PlaybookKeys,
+    PolicyKeys,
+    RetryKeys,
+    StepKeys,
+    VerifyKeys,
+)
+
+DEFAULT_COOLDOWN = timedelta(minutes=30)
+DEFAULT_MAX_RUNS = MaxRuns(count=3, per=timedelta(hours=24))
+DEFAULT_TELL_AFTER = timedelta(hours=1)
+DEFAULT_WITHIN = timedelta(minutes=15)
+DEFAULT_ATTEMPTS = 3
+DEFAULT_WAIT = timedelta(seconds=2)
+DEFAULT_MAX_WAIT = timedelta(seconds=30)
+DEFAULT_JITTER_PCT = 20
+DEFAULT_BUDGET = timedelta(minutes=10)
+
+Actions = Mapping[str, Action[Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadContext:
+    """What playbooks are checked against: the site's settings and the actions there are.
+
+    Attributes:
+        label_map, ignore_labels, vars, public_url: handed on in the ``PlaybookSet``.
+        notify_targets: names that messages may be sent to.
+        default_report_to, default_escalate_to: where a playbook names none.
+        actions: the registry.
+    """
+
+    label_map: LabelMap = field(default_factory=LabelMap)
+    ignore_labels: frozenset[str] = frozenset()
+    vars: Mapping[str, JsonValue] = field(default_factory=dict)
+    public_url: str = ""
+    notify_targets: frozenset[str] = frozenset()
+    default_report_to: tuple[str, ...] = ()
+    default_escalate_to: tuple[str, ...] = ()
+    actions: Actions = field(default_factory=dict)
+
+
+_KINDS: Mapping[str, type[PlaybookError]] = {
+    "matcher": MatcherSyntaxError,
+    "template": TemplateError,
+}
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class Problems:
+    """What is wrong with one document, each with its place."""
+
+    def __init__(self, document: Document) -> None:
+        self._document = document
+        self.found: list[PlaybookError] = []
+
+    def add(self, path: Path, message: str, kind: type[PlaybookError] = PlaybookSchemaError) -> None:
+        node = self._document.root.at(path)
+        problem = kind(message, file=self._document.file, line=node.line, column=node.column)
+        # A step that several cases inherit is looked at once for each.
+        if not any(other.located() == problem.located() for other in self.found):
+            self.found.append(problem)
+
+
+def read_keys(document: Document, model: type[M], problems: Problems) -> M | None:
+    """The document as a model; None when it does not fit. Refuses by name what does not act."""
+    root = document.root
+    _refuse_nulls(root, problems)
+    before = len(problems.found)
+    keys: M | None = None
+    try:
+        keys = model.model_validate(root.plain())
+    except ValidationError as error:
+        for detail in error.errors(include_url=False):
+            _add_detail(detail, model, document, problems)
+    _refuse_later(root, model, problems)
+    return keys if len(problems.found) == before else None
+
+
+def _refuse_nulls(root: Node, problems: Problems) -> None:
+    """A key without a value means nothing: told, and taken out so that nothing else complains of it."""
+    empty = [
+        path
+        for path, node in root.walk()
+        # A matcher in braces is a map to YAML whose value is missing: that has a message of its own.
+        if node.value is None and not {"match", "protect"} & {*path[:-1]}
+    ]
+    for path in reversed(empty):
+        name = f"`{path[-1]}`" if isinstance(path[-1], str) else "this entry"
+        problems.add(path, f"{name} has no value; write one, or remove it")
+        root.at(path[:-1]).remove(path[-1])
+
+
+def _add_detail(detail: ErrorDetails, model: type[BaseModel], document: Document, problems: Problems) -> None:
+    path: Path = detail["loc"]
+    kind = detail["type"]
+    name = f"`{next((part for part in reversed(path) if isinstance(part, str)), '')}`"
+    context = detail.get("ctx", {})
+    match kind:
+        case "missing":
+            message = f"{name} is missing"
+        case "extra_forbidden":
+            message = f"there is no key {name} here{suggest(str(path[-1]), _fields(_model_at(model, path[:-1])))}"
+        case "matcher":
+            message = detail["msg"] + _cut_by_comment(document, path)
+        case "template" | "value":
+            message = detail["msg"] if detail["msg"].startswith(("`if`", "a ")) else f"{name}: {detail['msg']}"
+        case "duration":
+            message = f"{name}: {detail['msg']}"
+        case "enum" | "literal_error":
+            message = f"{name} must be {context['expected']}{suggest(str(detail['input']), _quoted(context), '')}"
+        case "greater_than_equal" | "less_than_equal":
+            word = "at least" if kind.startswith("greater") else "at most"
+            message = f"{name} must be {word} {context['ge' if kind.startswith('greater') else 'le']}"
+        case "string_too_short" | "too_short":
+            message = f"{name} must not be empty"
+        case "string_type":
+            message = f"{name} must be text; put quotes round it"
+        case "bool_type":
+            message = f"{name} must be true or false"
+        case "int_type" | "float_type" | "int_from_float":
+            message = f"{name} must be a{' whole' if kind.startswith('int') else ''} number"
+        case "list_type":
+            message = f"{name} must be a list"
+        case "dict_type" | "model_type" | "model_attributes_type":
+            message = f"{name} must be a map of keys and values"
+        case _:
+            message = f"{name}: {detail['msg']}"
+    problems.add(path, message, _KINDS.get(kind, PlaybookSchemaError))
+
+
+def _quoted(context: Mapping[str, Any]) -> list[str]:
+    return [word.strip("' ") for word in str(context["expected"]).replace(" or ", ",").split(",")]
+
+
+def _cut_by_comment(document: Document, path: Path) -> str:
+    node = document.root.at(path)
+    rest = document.rest_of_line(node)
+    if node.is_plain and rest.lstrip().startswith("#"):
+        return f"; YAML takes ` #` as the beginning of a comment: put the matcher in single quotes: '{node.text}{rest}'"
+    return ""
+
+
+def suggest(word: str, known: Iterable[str], otherwise: str = "; there are: ") -> str:
+    """``; did you mean …?``, or what there is to choose from, or "" where there is nothing."""
+    known = sorted(known)
+    close = difflib.get_close_matches(word, known, n=1)
+    if close:
+        return f"; did you mean `{close[0]}`?"
+    return f"{otherwise}{', '.join(known)}" if otherwise and known else ""
+
+
+def _fields(model: type[BaseModel]) -> list[str]:
+    """Its keys as files write them, without those that do not act."""
+    return [info.alias or name for name, info in model.model_fields.items() if info.json_schema_extra is not LATER]
+
+
+def _model_at(model: type[BaseModel], path: Path) -> type[BaseModel]:
+    for part in path:
+        for name, info in model.model_fields.items():
+            if part == (info.alias or name):
+                model = _first_model(info.annotation) or model
+    return model
+
+
+def _first_model(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for part in get_args(annotation) if (found := _first_model(part))), None)
+
+
+def _refuse_later(node: Node, model: type[BaseModel], problems: Problems, path: Path = ()) -> None:
+    """Refuse by name every key that the format has and this version does not act on."""
+    if isinstance(node.value, list):
+        for index, item in enumerate(node.value):
+            _refuse_later(item, model, problems, (*path, index))
+        return
+    if not isinstance(node.value, dict):
+        return
+    for name, info in model.model_fields.items():
+        key = info.alias or name
+        if key not in node.value:
+            continue
+        if info.json_schema_extra is LATER:
+            shown = ".".join(str(part) for part in (*path, key) if isinstance(part, str) and part not in _LISTS)
+            problems.add((*path, key), f"`{shown}` does not act in this version of remediator; remove it")
+        elif below := _first_model(info.annotation):
+            _refuse_later(node.value[key], below, problems, (*path, key))
+
+
+_LISTS = ("cases", "steps", "resolved")
+"""Whose entries' keys are named without them: ``rung``, not ``steps.rung``."""
+
+
+def merge_policies(policies: Sequence[tuple[Document, PolicyKeys]]) -> Policy:
+    """Several policies as one: every protect line of each, the smallest limit, the strictest mode."""
+    if not policies:
+        return Policy()
+    defaults = Policy()
+    limits = [keys.max_concurrent_runs for _, keys in policies if keys.max_concurrent_runs is not None]
+    return Policy(
+        name=", ".join(keys.policy for _, keys in policies),
+        protect=tuple(
+            ProtectLine(text=document.root.at(("protect", index)).text, matcher=matcher)
+            for document, keys in policies
+            for index, matcher in enumerate(keys.protect or ())
+        ),
+        max_concurrent_runs=min(limits, default=defaults.max_concurrent_runs),
+        mode=Mode.OBSERVE if any(keys.mode == "observe" for _, keys in policies) else defaults.mode,
+        file=policies[0][0].file,
+    )
+
+
+def build_playbook(document: Document, context: LoadContext, problems: Problems) -> Playbook | None:
+    """A playbook as it acts; None when something is wrong with it."""
+    keys = read_keys(document, PlaybookKeys, problems)
+    if keys is None:
+        return None
+    builder = _Builder(document, context, problems, keys)
+    cases = builder.cases()
+    if problems.found:
+        return None
+    return Playbook(
+        name=keys.playbook,
+        description=keys.description,
+        match=tuple(keys.match),
+        cases=cases,
+        sha256=document.sha256,
+        able_key=_able_key(keys.match, cases),
+        file=document.file,
+        line=document.root.line,
+    )
+
+
+def _able_key(match: Sequence[Matcher], cases: Sequence[Case]) -> str:
+    """What decides which alerts it can act on: the order of matchers does not, that of cases does."""
+    able = {
+        "match": sorted(str(matcher) for matcher in match),
+        "cases": [
+            {
+                "name": case.name,
+                "match": sorted(str(matcher) for matcher in case.match),
+                "per": None if case.per is None else sorted(case.per),
+                "mode": case.mode.value,
+                "is_ignored": case.ignore is not None,
+            }
+            for case in cases
+        ],
+    }
+    return hashlib.sha256(json.dumps(able, sort_keys=True).encode()).hexdigest()
+
+
+class _Builder:
+    """Merges and fills in one playbook's cases."""
+
+    def __init__(self, document: Document, context: LoadContext, problems: Problems, keys: PlaybookKeys) -> None:
+        self._document = document
+        self._context = context
+        self._problems = problems
+        self._keys = keys
+
+    def cases(self) -> tuple[Case, ...]:
+        if self._keys.cases is None:
+            return (self._case("", (), self._keys, {}),)
+        self._check_cases(self._keys.cases)
+        return tuple(self._named_case(index, case) for index, case in enumerate(self._keys.cases))
+
+    def _check_cases(self, cases: Sequence[NamedCaseKeys]) -> None:
+        names: dict[str, int] = {}
+        for index, case in enumerate(cases):
+            if case.name in names:
+                self._problems.add(("cases", index, "name"), f"two cases are called {case.name!r}")
+            names[case.name] = index
+            wanted = {*(case.match or ()), *self._keys.match}
+            for earlier in cases[:index]:
+                if {*(earlier.match or ())} <= wanted:
+                    self._problems.add(
+                        ("cases", index),
+                        f"the case {case.name!r} is never reached: whatever it fits, {earlier.name!r} before it fits"
+                        " too; move it up or remove it",
+                    )
+                    break
+
+    def _named_case(self, index: int, case: NamedCaseKeys) -> Case:
+        """The case's keys over the playbook's, the guard's one by one; each keeps the place that it came from."""
+        own = case.model_fields_set & CaseKeys.model_fields.keys()
+        values = {name: getattr(case if name in own else self._keys, name) for name in CaseKeys.model_fields}
+        if case.guard and self._keys.guard:
+            set_here = {name: getattr(case.guard, name) for name in case.guard.model_fields_set}
+            values["guard"] = self._keys.guard.model_copy(update=set_here)
+        where: dict[str, Path] = dict.fromkeys(own, ("cases", index))
+        merged = CaseKeys.model_construct(**values)
+        return self._case(case.name, tuple(case.match or ()), merged, where, ignore=case.ignore, index=index)
+
+    def _case(
+        self,
+        name: str,
+        match: tuple[Matcher, ...],
+        keys: CaseKeys,
+        where: Mapping[str, Path],
+        *,
+        ignore: str | None = None,
+        index: int | None = None,
+    ) -> Case:
+        per = None if keys.per is None else tuple(keys.per)
+        if per is not None and len({*per}) < len(per):
+            self._problems.add((*where.get("per", ()), "per"), "`per` names a label twice")
+        steps: tuple[Step, ...] = ()
+        resolved: tuple[Step, ...] = ()
+        if ignore is None:
+            if not keys.steps:
+                top: Path = ("playbook",) if index is None else ("cases", index)
+                or_not = "" if index is None else ", or why not with `ignore`"
+                self._problems.add(top, f"`steps` is missing: say what to do{or_not}")
+            steps = self._steps(keys.steps or (), (*where.get("steps", ()), "steps"), per, earlier=())
+            done = tuple(step.name for step in steps)
+            resolved = self._steps(keys.resolved or (), (*where.get("resolved", ()), "resolved"), per, earlier=done)
+        return Case(
+            name=name,
+            match=match,
+            ignore=ignore,
+            mode=keys.mode or Mode.ENFORCE,
+            owner=keys.owner or "",
+            per=per,
+            stop_on_resolve=bool(keys.stop_on_resolve),
+            latched=bool(keys.latched),
+            hold=keys.hold or timedelta(0),
+            guard=self._guard(keys.guard or GuardKeys(), steps),
+            steps=steps,
+            verify=tuple(_check(check) for check in keys.verify or ()),
+            resolved=resolved,
+            report_to=self._told("report", keys, where, self._context.default_report_to),
+            escalate_to=self._told("escalate", keys, where, self._context.default_escalate_to),
+        )
+
+    def _told(self, key: str, keys: CaseKeys, where: Mapping[str, Path], default: tuple[str, ...]) -> tuple[str, ...]:
+        table = getattr(keys, key)
+        if table is None:
+            return default
+        self._check_targets(table.to, (*where.get(key, ()), key, "to"))
+        return tuple(table.to)
+
+    def _check_targets(self, names: Sequence[object], path: Path) -> None:
+        for index, name in enumerate(names):
+            if name not in self._context.notify_targets:
+                known = suggest(str(name), self._context.notify_targets) or "; the settings name none"
+                self._problems.add((*path, index), f"there is no notification target {str(name)!r}{known}")
+
+    def _guard(self, keys: GuardKeys, steps: Sequence[Step]) -> GuardRules:
+        actions = [self._context.actions[step.action] for step in steps]
+        is_disruptive = any(action.is_disruptive for action in actions)
+        is_messages = all(action.is_message for action in actions)
+        cooldown = DEFAULT_COOLDOWN if is_disruptive or is_messages else timedelta(0)
+        max_runs = DEFAULT_MAX_RUNS if is_disruptive else None
+        return GuardRules(
+            cooldown=cooldown if keys.cooldown is None else keys.cooldown,
+            max_runs=max_runs if keys.max_runs is None else MaxRuns(count=keys.max_runs.count, per=keys.max_runs.per),
+            tell_after=keys.tell_after or DEFAULT_TELL_AFTER,
+        )
+
+    def _steps(
+        self, steps: Sequence[StepKeys], path: Path, per: tuple[str, ...] | None, earlier: tuple[str, ...]
+    ) -> tuple[Step, ...]:
+        """Build a list of steps; ``earlier`` are the names that templates may speak of besides those before each."""
+        built: list[Step] = []
+        names: list[str] = []
+        for index, keys in enumerate(steps):
+            here = (*path, index)
+            name = keys.name or f"step_{index + 1}"
+            if name in names:
+                self._problems.add(here, f"two steps are called {name!r}")
+            if step := self._step(keys, name, here, per, (*earlier, *names)):
+                built.append(step)
+            names.append(name)
+        return tuple(built)
+
+    def _step(
+        self, keys: StepKeys, name: str, path: Path, per: tuple[str, ...] | None, earlier: Sequence[str]
+    ) -> Step | None:
+        action = self._context.actions.get(keys.action)
+        if action is None:
+            known = suggest(keys.action, self._context.actions)
+            self._problems.add(
+                (*path, "action"), f"there is no action {cut(keys.action, 80)!r}{known}", UnknownActionError
+            )
+            return None
+        if keys.condition is not None:
+            self._check_names(keys.condition.names, (*path, "if"), per, earlier)
+        params = self._params(action, keys.params or {}, (*path, "params"))
+        for param, template in params.items():
+            here = (*path, "params", param)
+            self._check_names(template.names, here, per, earlier)
+            if template.is_late and param not in action.late_params:
+                self._problems.add(
+                    here, f"`{param}` must be known when the plan is made, before any step; {_late_words(template)}"
+                )
+        shortest = self._check_params(action, params, path)
+        if keys.timeout is not None and keys.timeout < shortest:
+            self._problems.add(
+                (*path, "timeout"),
+                f"`timeout` {print_duration(keys.timeout)} is too short for these params; write at least"
+                f" {print_duration(shortest)}",
+            )
+        return Step(
+            name=name,
+            action=keys.action,
+            params=params,
+            condition=keys.condition,
+            timeout=keys.timeout or max(action.default_timeout, shortest),
+            retry=_retry(keys.retry or RetryKeys()),
+            on_failure=keys.on_failure or (OnFailure.CONTINUE if action.is_message else OnFailure.STOP),
+            line=self._document.root.at(path).line,
+        )
+
+    def _params(self, action: Action[Any], written: Mapping[str, object], path: Path) -> dict[str, ParamTemplate]:
+        known = _fields(action.params_model)
+        params: dict[str, ParamTemplate] = {}
+        for name in written:
+            here = (*path, name)
+            if name not in known:
+                message = f"{action.name} has no param `{name}`{suggest(name, known)}"
+                self._problems.add(here, message, ParamsError)
+                continue
+            try:
+                params[name] = ParamTemplate.parse(_json(self._document.root.at(here)))
+            except TemplateError as error:
+                self._problems.add(here, f"`{name}`: {error.message}", TemplateError)
+        return params
+
+    def _check_params(self, action: Action[Any], params: Mapping[str, ParamTemplate], path: Path) -> timedelta:
+        """Check what can be known before there is an alert.
+
+        Returns:
+            The shortest time-out that fits the params, zero where that hangs on a template.
+        """
+        literal = {name: template.source for name, template in params.items() if template.is_literal}
+        open_ = {*params, *action.param_defaults} - {*literal}
+        is_told = False
+        try:
+            action.params_model.model_validate(literal)
+        except ValidationError as error:
+            for detail in error.errors(include_url=False):
+                name = str(detail["loc"][0]) if detail["loc"] else ""
+                # What is left open is judged with the alert; so is a rule over several params, if any is open.
+                if name in open_ or (not name and open_):
+                    continue
+                is_told = True
+                self._add_param_problem(action, detail, name, path)
+        if action.is_message and isinstance(targets := self._message_targets(params, path), list):
+            self._check_targets(targets, (*path, "params", "to"))
+        if is_told:
+            return timedelta(0)
+        try:
+            # Any text does for a name: names do not decide how long an act takes.
+            model = action.params_model.model_validate({**dict.fromkeys(open_, "x"), **literal})
+        except ValidationError:
+            return timedelta(0)
+        return action.min_timeout(model)
+
+    def _message_targets(self, params: Mapping[str, ParamTemplate], path: Path) -> JsonValue | None:
+        """Where a message goes. Who is told must never hang on a label."""
+        if (to := params.get("to")) is None:
+            return None
+        if not to.is_literal:
+            message = "`to` takes names of notification targets, never a template"
+            self._problems.add((*path, "params", "to"), message, ParamsError)
+            return None
+        return to.source
+
+    def _add_param_problem(self, action: Action[Any], detail: ErrorDetails, name: str, path: Path) -> None:
+        here = (*path, "params", *detail["loc"])
+        match detail["type"]:
+            case "missing":
+                message = f"{action.name} needs the param `{name}`"
+            case "string_type":
+                message = f"`{name}` must be text; put quotes round it"
+            case _:
+                message = f"`{name}`: {detail['msg'].removeprefix('Value error, ')}" if name else detail["msg"]
+        self._problems.add(here, message, ParamsError)
+
+    def _check_names(
+        self, names: Iterable[str], path: Path, per: tuple[str, ...] | None, earlier: Sequence[str]
+    ) -> None:
+        """Whether what a template or ``if`` reads can exist."""
+        for name in sorted(names):
+            root, _, rest = name.partition(".")
+            match root:
+                case "vars" if (key := re.split(r"[.\[]", rest)[0]) not in self._context.vars:
+                    known = suggest(key, self._context.vars) or "; the settings have no vars"
+                    self._problems.add(path, f"there is no {name} in the settings{known}", TemplateError)
+                case "steps" if (key := rest.partition(".")[0]) not in earlier:
+                    known = suggest(key, earlier) or "; no step comes before this one"
+                    self._problems.add(path, f"{name}: no earlier step is called {key!r}{known}", TemplateError)
+                case "subject" if rest and per is not None and rest not in per:
+                    self._problems.add(path, f"{name} is not in `per`{suggest(rest, per)}", TemplateError)
+                case _:
+                    pass
+
+
+def _late_words(template: ParamTemplate) -> str:
+    late = sorted(name for name in template.names if is_late(name))
+    return f"{', '.join(late)} is known only later"
+
+
+def _json(node: Node) -> JsonValue:
+    """A param as the audit can hold it: a number with a point stays the text that was written."""
+    match node.value:
+        case dict():
+            return {key: _json(item) for key, item in node.value.items()}
+        case list():
+            return [_json(item) for item in node.value]
+        case float() | None:
+            return node.text
+        case _:
+            return node.value
+
+
+def _check(keys: VerifyKeys) -> ResolvedCheck:
+    return ResolvedCheck(within=keys.within or DEFAULT_WITHIN)
+
+
+def _retry(keys: RetryKeys) -> RetryPolicy:
+    """``attempts`` alone has no budget, ``budget`` alone no count; neither written means both defaults."""
+    is_open = keys.attempts is None and keys.budget is None
+    wait = DEFAULT_WAIT if keys.wait is None else keys.wait
+    max_wait = max(DEFAULT_MAX_WAIT, wait) if keys.max_wait is None else keys.max_wait
+    return RetryPolicy(
+        attempts=DEFAULT_ATTEMPTS if is_open else keys.attempts,
+        wait=min(wait, max_wait),
+        max_wait=max_wait,
+        jitter_pct=DEFAULT_JITTER_PCT if keys.jitter is None else keys.jitter,
+        budget=DEFAULT_BUDGET if is_open else keys.budget,
+    )

@@ -1,0 +1,328 @@
+"""A YAML file → plain data, with the place of every key and value.
+
+Takes the text of a file, gives ``Document``s: nodes that remember line, column and how they were written. Must never:
+raise for bad content, follow an alias, or read a word as anything but YAML 1.2 does (``yes`` and ``1:30`` are text).
+
+It works on the parser's events and not on loaded objects, because only those show anchors, tags, duplicate keys and
+quotes; and without recursion, so that no nesting can exhaust the stack.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.events import (
+    AliasEvent,
+    CollectionEndEvent,
+    DocumentEndEvent,
+    DocumentStartEvent,
+    MappingStartEvent,
+    NodeEvent,
+    ScalarEvent,
+    SequenceStartEvent,
+)
+from ruamel.yaml.reader import ReaderError
+
+from remediator.core.units import cut
+from remediator.errors import PlaybookError, PlaybookSyntaxError
+
+MAX_BYTES = 1024 * 1024
+"""Of one file: a thousand playbooks fit; more is no playbook file."""
+
+MAX_DEPTH = 32
+"""Of nesting; the format itself needs about eight."""
+
+MAX_DIGITS = 15
+"""Of a whole number: what JSON, and so the audit log, keeps exactly (2**53)."""
+
+Scalar = str | int | float | bool | None
+Path = tuple[str | int, ...]
+"""Keys and indexes from the document's top."""
+
+
+@dataclass(slots=True)
+class Node:
+    """One value of a document.
+
+    Attributes:
+        value: a scalar, or a dict or list of nodes.
+        text: a scalar as written, without quotes.
+        line, column: 1-based; where its key stands for a map's entry, else where it begins.
+        is_plain: a scalar without quotes.
+        end: index in the file's text behind it.
+    """
+
+    value: Scalar | dict[str, Node] | list[Node]
+    line: int
+    column: int
+    text: str = ""
+    is_plain: bool = False
+    start: int = 0
+    end: int = 0
+
+    def plain(self) -> Any:
+        """The value as dicts, lists and scalars."""
+        match self.value:
+            case dict():
+                return {key: node.plain() for key, node in self.value.items()}
+            case list():
+                return [node.plain() for node in self.value]
+            case _:
+                return self.value
+
+    def at(self, path: Path) -> Node:
+        """The node at the path, or the nearest one above it."""
+        node = self
+        for part in path:
+            match node.value, part:
+                case dict() as entries, str() if part in entries:
+                    node = entries[part]
+                case list() as items, int() if part < len(items):
+                    node = items[part]
+        return node
+
+    def remove(self, part: str | int) -> None:
+        """Take an entry out."""
+        match self.value, part:
+            case dict() as entries, str():
+                del entries[part]
+            case list() as items, int():
+                del items[part]
+
+    def walk(self, path: Path = ()) -> Iterator[tuple[Path, Node]]:
+        """Every node below, with its path, in the file's order."""
+        match self.value:
+            case dict():
+                children: list[tuple[str | int, Node]] = list(self.value.items())
+            case list():
+                children = list(enumerate(self.value))
+            case _:
+                children = []
+        for part, node in children:
+            yield (*path, part), node
+            yield from node.walk((*path, part))
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One document of a file.
+
+    Attributes:
+        root: its top node.
+        sha256: hex over its text.
+        file: as the user gave it.
+        source: text of the whole file.
+    """
+
+    root: Node
+    sha256: str
+    file: str
+    source: str
+
+    def rest_of_line(self, node: Node) -> str:
+        """What follows a scalar on its line."""
+        return self.source[node.end :].partition("\n")[0]
+
+
+def read_documents(file: str, data: bytes) -> tuple[list[Document], list[PlaybookError]]:
+    """Every document of a file that could be read, and all that is wrong with the file.
+
+    Args:
+        file: its name, for messages.
+        data: its content.
+    """
+    if len(data) > MAX_BYTES:
+        return [], [PlaybookSyntaxError("the file is larger than 1 MiB; split it", file=file, line=1, column=1)]
+    try:
+        source = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        return [], [PlaybookSyntaxError("not UTF-8; save the file as UTF-8", file=file, line=line, column=1)]
+    return _Reader(file, source).read()
+
+
+@dataclass(slots=True)
+class _Open:
+    """A map or list whose end has not come yet.
+
+    Attributes:
+        key: the key that waits for its value.
+        meant: the text that the map would be, had its author put quotes round a template.
+    """
+
+    node: Node
+    key: Node | None = None
+    meant: str = ""
+    first_lines: dict[str, int] = field(default_factory=dict)
+
+
+class _Reader:
+    def __init__(self, file: str, source: str) -> None:
+        self._file = file
+        self._source = source
+        self._problems: list[PlaybookError] = []
+        self._documents: list[Document] = []
+        self._open: list[_Open] = []
+        self._start = 0
+
+    def read(self) -> tuple[list[Document], list[PlaybookError]]:
+        try:
+            for event in YAML(typ="safe", pure=True).parse(self._source):
+                if not self._take(event):
+                    break
+        except MarkedYAMLError as error:
+            mark = error.problem_mark or error.context_mark
+            line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+            if not any(problem.line == line for problem in self._problems):  # a template without quotes, told already
+                self._problem(f"not YAML: {error.problem or error.context}{self._hint(line)}", line, column)
+        except ReaderError as error:
+            line = self._source.count("\n", 0, error.position) + 1
+            self._problem(f"not YAML: the character U+{error.character:04X} is not allowed", line, 1)
+        except (YAMLError, ValueError) as error:
+            self._problem(f"not YAML: {cut(str(error), 200)}", 1, 1)
+        return self._documents, self._problems
+
+    def _problem(self, message: str, line: int, column: int) -> None:
+        self._problems.append(PlaybookSyntaxError(message, file=self._file, line=line, column=column))
+
+    def _hint(self, line: int) -> str:
+        """What was probably meant on the lines where YAML gave up."""
+        lines = self._source.splitlines()
+        for number in (line, line - 1):
+            text = lines[number - 1] if 0 < number <= len(lines) else ""
+            if re.search(r"""-\s+"[^"]*"\s*[=!]""", text):
+                return "; a matcher that starts with a quote goes in single quotes: '\"host.name\" = x'"
+            if "{{" in text:
+                return '; put quotes round a text with {{ }}: "{{ labels.NAME }}"'
+            if "\t" in text[: len(text) - len(text.lstrip())]:
+                return "; indent with spaces, not tabs"
+        return ""
+
+    def _take(self, event: Any) -> bool:
+        """Use one event; False: reading cannot go on."""
+        match event:
+            case DocumentStartEvent():
+                self._start = event.start_mark.index
+            case DocumentEndEvent():
+                self._open.clear()
+            case AliasEvent():
+                self._refuse(event, f"aliases (*{event.anchor}) are not allowed; write the value out")
+                self._add(self._node(event, ""))
+            case ScalarEvent():
+                self._refuse_marks(event)
+                self._add(self._scalar(event))
+            case MappingStartEvent() | SequenceStartEvent():
+                self._refuse_marks(event)
+                if len(self._open) >= MAX_DEPTH:
+                    self._refuse(event, f"nested deeper than {MAX_DEPTH}")
+                    return False
+                self._open.append(_Open(self._node(event, {} if isinstance(event, MappingStartEvent) else [])))
+            case CollectionEndEvent():
+                closed = self._open.pop()
+                closed.node.end = event.end_mark.index
+                if closed.meant:  # told already; what it holds is checked as if it had quotes
+                    closed.node.value = closed.node.text = closed.meant
+                self._add(closed.node)
+        return True
+
+    def _node(self, event: NodeEvent, value: Any) -> Node:
+        mark, end = event.start_mark, event.end_mark
+        return Node(value, mark.line + 1, mark.column + 1, start=mark.index, end=end.index)
+
+    def _refuse(self, event: NodeEvent, message: str) -> None:
+        self._problem(message, event.start_mark.line + 1, event.start_mark.column + 1)
+
+    def _refuse_marks(self, event: NodeEvent) -> None:
+        if event.anchor:
+            self._refuse(event, f"anchors (&{event.anchor}) are not allowed; write the value out where it is needed")
+        tag = getattr(event, "ctag", None)
+        if tag is not None and str(tag) not in ("", "None"):
+            self._refuse(event, f"tags ({tag}) are not allowed; remove it")
+
+    def _scalar(self, event: ScalarEvent) -> Node:
+        node = self._node(event, event.value)
+        node.text = event.value
+        node.is_plain = event.style is None
+        if node.is_plain:
+            if re.fullmatch(rf"[-+]?[0-9]{{{MAX_DIGITS + 1},}}", node.text):
+                self._refuse(event, f"a number of more than {MAX_DIGITS} digits; put quotes round it")
+            else:
+                node.value = plain_scalar(node.text)
+        return node
+
+    def _add(self, node: Node) -> None:
+        """Put a finished node into what is open around it."""
+        if not self._open:
+            self._finish(node)
+            return
+        parent = self._open[-1]
+        if isinstance(parent.node.value, list):
+            parent.node.value.append(node)
+        elif parent.key is None:
+            parent.key = node
+        else:
+            self._add_entry(parent, parent.key, node)
+            parent.key = None
+
+    def _add_entry(self, parent: _Open, key: Node, node: Node) -> None:
+        assert isinstance(parent.node.value, dict)
+        if isinstance(key.value, dict | list):
+            self._unquoted_template(parent, key)
+            return
+        name = key.text
+        if name in parent.first_lines:
+            message = f"the key `{name}` stands here twice, first in line {parent.first_lines[name]}; keep one"
+            self._problem(message, key.line, key.column)
+            return
+        parent.first_lines[name] = key.line
+        node.line, node.column = key.line, key.column
+        parent.node.value[name] = node
+
+    def _unquoted_template(self, parent: _Open, key: Node) -> None:
+        """``{{ labels.x }}`` without quotes is a map inside a map to YAML."""
+        text = self._source[parent.node.start : key.end + 1]
+        if isinstance(key.value, dict) and text.startswith("{{"):
+            parent.meant = text
+            message = f'a template needs quotes: write "{cut(text, 80)}"'
+        else:
+            message = "a key must be text"
+        self._problem(message, parent.node.line, parent.node.column)
+
+    def _finish(self, root: Node) -> None:
+        # The text from this document's start to where its last value ends; comments in it count, what follows not.
+        text = self._source[self._start : root.end]
+        digest = hashlib.sha256(text.strip().encode("utf-8", "surrogatepass")).hexdigest()
+        if root.value is not None:
+            self._documents.append(Document(root, digest, self._file, self._source))
+
+
+_NULL = frozenset({"", "~", "null", "Null", "NULL"})
+_TRUE = frozenset({"true", "True", "TRUE"})
+_FALSE = frozenset({"false", "False", "FALSE"})
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+
+
+def plain_scalar(text: str) -> Scalar:
+    """What a scalar without quotes means.
+
+    Source: YAML 1.2.2, 10.3.2, the core schema; without ``.inf`` and ``.nan``, which no key takes and JSON lacks.
+    """
+    if text in _NULL:
+        return None
+    if text in _TRUE or text in _FALSE:
+        return text in _TRUE
+    if re.fullmatch(r"[-+]?[0-9]+", text):
+        return int(text)
+    if re.fullmatch(r"0o[0-7]{1,15}", text):
+        return int(text[2:], 8)
+    if re.fullmatch(r"0x[0-9a-fA-F]{1,12}", text):
+        return int(text[2:], 16)
+    if _FLOAT.fullmatch(text):
+        return float(text)
+    return text

@@ -1,0 +1,491 @@
+"""The playbook format, version 1, as pydantic models: the whole of it, strictly.
+
+Takes plain data, gives models; their JSON Schema and the descriptions on every field are what people and editors read.
+Each field that is in the format and does not act yet is marked ``LATER``: it is checked like the others, and then
+refused by name. Must never: turn one type into another, or pass over a key that it does not know.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Annotated, Literal, Self, TypeVar
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    model_validator,
+)
+from pydantic.config import JsonDict
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import PydanticCustomError, core_schema
+
+from remediator.core.matcher import Matcher, parse_matcher
+from remediator.core.playbook import OnFailure
+from remediator.core.policy import Mode
+from remediator.core.render import Expression, ParamTemplate, TemplateKind
+from remediator.core.units import parse_duration, parse_percent
+from remediator.errors import MatcherSyntaxError, TemplateError
+
+LATER: JsonDict = {"x-acts": False}
+"""Marks a key that this version checks and then refuses."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, eq=False)  # hashed by identity: its schema is a dict
+class _Read:
+    """Marks a type that ``read`` makes of what stands in the file; pydantic itself does not look at the type."""
+
+    read: Callable[[object], object]
+    schema: JsonDict
+
+    def __get_pydantic_core_schema__(self, source: object, _: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        return core_schema.no_info_plain_validator_function(self.read)
+
+    def __get_pydantic_json_schema__(self, _: core_schema.CoreSchema, __: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return dict(self.schema)
+
+
+def _checked(parse: Callable[[str], T], kind: str, what: str) -> Callable[[object], T]:
+    """A validator around a parser of text, whose errors keep their kind (``loading`` makes exceptions of them)."""
+
+    def validate(value: object) -> T:
+        if not isinstance(value, str):
+            raise _problem("value", what)
+        try:
+            return parse(value)
+        except (ValueError, MatcherSyntaxError, TemplateError) as error:
+            raise _problem(kind, str(error)) from error
+
+    return validate
+
+
+def _problem(kind: str, message: str) -> PydanticCustomError:
+    return PydanticCustomError(kind, "{message}", {"message": message})
+
+
+def _duration(value: object) -> timedelta:
+    # 120 is a number to YAML; the parser of durations knows best what to say about it.
+    text = str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+    return _checked(parse_duration, "duration", "must be a duration, as in 90s or 1h30m")(text)
+
+
+def _positive_duration(value: object) -> timedelta:
+    duration = _duration(value)
+    if duration <= timedelta(0):
+        raise _problem("duration", "must be longer than 0s")
+    return duration
+
+
+def _matcher(value: object) -> Matcher:
+    if isinstance(value, dict):
+        # `- a = b: c` and `- {a = b}` are maps to YAML.
+        key, rest = next(iter(value.items()), ("", None))
+        if rest is None:
+            raise _problem("matcher", "a matcher goes without braces; write the line as it is: alertname = X")
+        raise _problem("matcher", f"a matcher that holds `: ` goes in single quotes: '{key}: {rest}'")
+    return _checked(parse_matcher, "matcher", 'a matcher is text: alertname = "X"')(value)
+
+
+def _matchers(value: object) -> list[object]:
+    if isinstance(value, dict):
+        example = next((f"- {key} = {rest}" for key, rest in value.items() if isinstance(rest, str)), "- alertname = X")
+        raise _problem("matcher", f"must be a list of matchers, not a map; write one a line: {example}")
+    if isinstance(value, str):
+        raise _problem("matcher", f"must be a list; write [{value}]")
+    if not isinstance(value, list):
+        raise _problem("matcher", "must be a list of matchers, one a line: - alertname = X")
+    return value
+
+
+def _expression(value: object) -> Expression:
+    return _checked(Expression.parse, "template", '`if` is an expression: labels.NAME != ""')(value)
+
+
+def _query(value: object) -> ParamTemplate:
+    if isinstance(value, str) and (operator := _top_comparison(value)):
+        raise _problem(
+            "value", f"the query compares already ({operator}); leave the number to below, above or equals instead"
+        )
+    return _checked(lambda text: ParamTemplate.parse(text, kind=TemplateKind.QUERY), "template", "must be text")(value)
+
+
+_PROMQL_TOKEN = re.compile(
+    r"""(?P<skip>"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|`[^`]*`|\#[^\n]*)
+    |(?P<open>[({\[])|(?P<close>[)}\]])|(?P<comparison>[<>]=?|==|!=)""",
+    re.VERBOSE | re.DOTALL,
+)
+
+
+def _top_comparison(query: str) -> str:
+    """The comparison that a PromQL query ends in, "" for none: then it gives no value where it is false."""
+    depth = 0
+    for token in _PROMQL_TOKEN.finditer(query):
+        match token.lastgroup:
+            case "open":
+                depth += 1
+            case "close":
+                depth -= 1
+            case "comparison" if depth == 0:
+                return token[0]
+    return ""
+
+
+def _names(value: object) -> list[object]:
+    if isinstance(value, str):
+        raise _problem("value", f"must be a list; write [{value}]")
+    if not isinstance(value, list):
+        raise _problem("value", "must be a list of names: [NAME]")
+    return value
+
+
+def _text_name(pattern: str, what: str) -> Callable[[object], str]:
+    def parse(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise ValueError(f"{what}, and is {text[:80]!r}")
+        return text
+
+    return _checked(parse, "value", "must be text; put quotes round it")
+
+
+def _step_name(value: object) -> str:
+    if isinstance(value, str) and "-" in value and re.fullmatch("[a-z][a-z0-9_-]*", value):
+        raise _problem("value", f"a step's name has no dashes (steps.NAME.outcome); write {value.replace('-', '_')}")
+    return _text_name("[a-z][a-z0-9_]{0,99}", "a step's name is small letters, digits and _, from a letter on")(value)
+
+
+def _percent(value: object) -> int:
+    return _checked(parse_percent, "value", "must be a share, as in 20%")(value)
+
+
+def _retry(value: object) -> object:
+    if isinstance(value, int):
+        raise _problem("value", f"must be a map; write retry: {{attempts: {value}}}")
+    return value
+
+
+def _approval(value: object) -> object:
+    if isinstance(value, bool):
+        raise _problem("value", "says whom to ask; write approval: {ask: [NAME]}")
+    return value
+
+
+def _escalate(value: object) -> object:
+    keys = {key for item in (value if isinstance(value, list) else [value]) if isinstance(item, dict) for key in item}
+    if isinstance(value, list) or keys & {"action", "steps", "params"}:
+        raise _problem("value", "only tells people; write escalate: {to: [NAME]}, and what acts under steps")
+    return value
+
+
+_DURATION_SCHEMA: JsonDict = {"type": "string", "examples": ["90s", "10m", "1h30m"]}
+_MATCHER_SCHEMA: JsonDict = {"type": "string", "examples": ["alertname = GPUMemoryLeakSlope", 'container_name != ""']}
+_TEXT_SCHEMA: JsonDict = {"type": "string"}
+
+Duration = Annotated[timedelta, _Read(_duration, _DURATION_SCHEMA)]
+PositiveDuration = Annotated[timedelta, _Read(_positive_duration, _DURATION_SCHEMA)]
+SharePct = Annotated[int, _Read(_percent, {"type": "string", "pattern": "^[0-9]{1,3}%$"})]
+MatcherLine = Annotated[Matcher, _Read(_matcher, _MATCHER_SCHEMA)]
+Matchers = Annotated[list[MatcherLine], BeforeValidator(_matchers)]
+Condition = Annotated[Expression, _Read(_expression, _TEXT_SCHEMA)]
+Query = Annotated[ParamTemplate, _Read(_query, _TEXT_SCHEMA)]
+StepName = Annotated[str, _Read(_step_name, {"type": "string", "pattern": "^[a-z][a-z0-9_]*$"})]
+Name = Annotated[
+    str,
+    _Read(
+        _text_name("[A-Za-z0-9][A-Za-z0-9_.-]{0,99}", "a name is letters, digits, _ . and -"),
+        {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_.-]*$"},
+    ),
+]
+LabelName = Annotated[str, Field(min_length=1)]
+Names = Annotated[list[LabelName], BeforeValidator(_names)]
+Count = Annotated[int, Field(ge=1)]
+Share = Annotated[int, Field(ge=1, le=100)]
+AnyMode = Annotated[Mode, Field(strict=False)]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class MaxRunsKeys(_Table):
+    """A limit of runs."""
+
+    count: Count = Field(description="At most so many runs that acted.")
+    per: PositiveDuration = Field(description="In any window of this length.")
+
+
+class MaxTargetsKeys(_Table):
+    """A limit of different targets: a count, or a share of a fleet."""
+
+    count: Count | None = Field(default=None, description="At most so many different targets.")
+    percent: Share | None = Field(default=None, description="At most this share of the fleet.")
+    of: Name | None = Field(default=None, description="The fleet, by its name in the settings.")
+    per: PositiveDuration = Field(description="In any window of this length.")
+
+    @model_validator(mode="after")
+    def _count_or_share(self) -> Self:
+        if (self.count is None) == (self.percent is None) or (self.percent is None) != (self.of is None):
+            raise _problem("value", "takes either count, or percent and of")
+        return self
+
+
+class ConditionKeys(_Table):
+    """A query that gives one number, and what the number is compared with."""
+
+    name: StepName | None = Field(default=None, description="What tests and messages call it.")
+    query: Query = Field(description="PromQL that gives one number.")
+    below: float | None = Field(default=None, description="Good when the number is smaller.")
+    above: float | None = Field(default=None, description="Good when the number is larger.")
+    equals: float | None = Field(default=None, description="Good when the number is this.")
+
+    @model_validator(mode="after")
+    def _one_comparison(self) -> Self:
+        if len(self.model_fields_set & {"below", "above", "equals"}) != 1:
+            raise _problem("value", "a condition takes one of below, above, equals")
+        return self
+
+
+class VerifyKeys(_Table):
+    """Whether it helped: a condition that is looked at over time, or that the alert is resolved."""
+
+    alert: Literal["resolved"] | None = Field(default=None, description="Good when the subject is resolved.")
+    within: PositiveDuration | None = Field(
+        default=None, description="Must be so within this time after the last step; default 15m."
+    )
+    name: StepName | None = Field(default=None, description="What tests and messages call it.", json_schema_extra=LATER)
+    query: Query | None = Field(default=None, description="PromQL that gives one number.", json_schema_extra=LATER)
+    below: float | None = Field(default=None, description="Good when the number is smaller.", json_schema_extra=LATER)
+    above: float | None = Field(default=None, description="Good when the number is larger.", json_schema_extra=LATER)
+    equals: float | None = Field(default=None, description="Good when the number is this.", json_schema_extra=LATER)
+    settle: Duration | None = Field(default=None, description="Wait first.", json_schema_extra=LATER)
+    holds: Duration | None = Field(default=None, description="Must stay so this long.", json_schema_extra=LATER)
+
+    @model_validator(mode="after")
+    def _alert_or_query(self) -> Self:
+        given = self.model_fields_set
+        if ("alert" in given) == ("query" in given):
+            raise _problem("value", "takes either alert: resolved, or a query")
+        if "alert" in given and given - {"alert", "within"}:
+            raise _problem("value", "alert: resolved takes only within")
+        if "query" in given and len(given & {"below", "above", "equals"}) != 1:
+            raise _problem("value", "a condition takes one of below, above, equals")
+        within = self.within or timedelta(minutes=15)
+        if self.holds is not None and self.holds > within:
+            raise _problem("value", "holds must be complete inside within")
+        return self
+
+
+class GuardKeys(_Table):
+    """A playbook's own limits."""
+
+    cooldown: Duration | None = Field(
+        default=None,
+        description="Time since the last disruptive act on the target by any playbook, and since this playbook acted"
+        " for the same subject; default 30m with a disruptive step or with messages alone, else 0s.",
+    )
+    max_runs: MaxRunsKeys | None = Field(
+        default=None,
+        description="Runs that acted, per subject; default {count: 3, per: 24h} with a disruptive step, else none.",
+    )
+    tell_after: PositiveDuration | None = Field(
+        default=None, description="People are told once of a plan that has waited so long for its turn; default 1h."
+    )
+    max_targets: MaxTargetsKeys | None = Field(
+        default=None, description="Different targets changed by this playbook.", json_schema_extra=LATER
+    )
+    require: list[ConditionKeys] | None = Field(
+        default=None, description="Conditions checked just before acting.", json_schema_extra=LATER
+    )
+
+
+class RetryKeys(_Table):
+    """When a transient failure is tried again; waits double."""
+
+    attempts: Count | None = Field(default=None, description="Most attempts in all; alone it has no budget. Default 3.")
+    wait: Duration | None = Field(default=None, description="Before the second attempt; default 2s.")
+    max_wait: Duration | None = Field(default=None, description="Longest wait between two; default 30s.")
+    jitter: SharePct | None = Field(default=None, description="Change of each wait, either way; default 20%.")
+    budget: PositiveDuration | None = Field(
+        default=None, description="No attempt starts later than this; alone it has no count. Default 10m."
+    )
+
+    @model_validator(mode="after")
+    def _waits_in_order(self) -> Self:
+        if self.wait is not None and self.max_wait is not None and self.wait > self.max_wait:
+            raise _problem("value", "wait is longer than max_wait")
+        return self
+
+
+class ApprovalKeys(_Table):
+    """Who is asked before it acts."""
+
+    ask: Names = Field(min_length=1, description="Notification targets.")
+    expires: PositiveDuration | None = Field(default=None, description="No answer by then is a no; default 30m.")
+
+
+class UndoKeys(_Table):
+    """When what was done is taken back."""
+
+    when: Literal["resolved", "never"] | None = Field(default=None, description="Default by action.")
+    after: Duration | None = Field(default=None, description="Wait first, and between two; default 10m.")
+    require: list[ConditionKeys] | None = Field(default=None, description="Conditions that must hold.")
+    at_most: PositiveDuration | None = Field(default=None, description="The longest that it stays; default 12h.")
+
+
+class StepKeys(_Table):
+    """One action with its params."""
+
+    name: StepName | None = Field(default=None, description="Unique among the steps; default step_1, step_2, …")
+    condition: Condition | None = Field(
+        default=None, alias="if", description="Expression without braces; the step is skipped where it is false."
+    )
+    action: str = Field(description="What to do, as `remediator actions` lists it.")
+    params: dict[str, object] | None = Field(default=None, description="The action's params; texts may hold {{ }}.")
+    timeout: PositiveDuration | None = Field(
+        default=None, description="Of one attempt; default 5m, at least what the params need."
+    )
+    retry: Annotated[RetryKeys, BeforeValidator(_retry)] | None = Field(
+        default=None, description="For transient failures only; default 3 attempts, 2s to 30s, 20%, within 10m."
+    )
+    on_failure: Annotated[OnFailure, Field(strict=False)] | None = Field(
+        default=None, description="stop the run, or continue; default stop, for messages continue."
+    )
+    rung: Count | None = Field(default=None, description="Stage of the ladder.", json_schema_extra=LATER)
+    verify: list[VerifyKeys] | None = Field(
+        default=None, description="Else the step is failed.", json_schema_extra=LATER
+    )
+    undo: UndoKeys | None = Field(default=None, description="Taking it back.", json_schema_extra=LATER)
+    approval: Annotated[ApprovalKeys, BeforeValidator(_approval)] | None = Field(
+        default=None, description="Ask people first.", json_schema_extra=LATER
+    )
+
+
+class ToKeys(_Table):
+    """Who is told."""
+
+    to: Names = Field(description="Names of notification targets; [] for nobody.")
+
+
+class LadderKeys(_Table):
+    """Stages by severity."""
+
+    within: PositiveDuration = Field(description="Back within this time: one rung higher than last time.")
+
+
+Steps = Annotated[list[StepKeys], Field(min_length=1)]
+
+
+class CaseKeys(_Table):
+    """What a playbook says, and a case may say otherwise."""
+
+    owner: str | None = Field(default=None, description="Shown in messages and in the audit.")
+    mode: AnyMode | None = Field(
+        default=None, description="enforce; observe plans and judges and never acts; disabled. Default enforce."
+    )
+    per: Annotated[Names, Field(min_length=1)] | None = Field(
+        default=None, description="Labels that say what a run is about; default the whole label set."
+    )
+    stop_on_resolve: bool | None = Field(
+        default=None, description="Resolved before the next step: the run ends there; default false."
+    )
+    latched: bool | None = Field(
+        default=None, description="The alert ends by itself, the fault does not; default false."
+    )
+    hold: Duration | None = Field(default=None, description="Act only if it fires still after this; default 0s.")
+    guard: GuardKeys | None = Field(default=None, description="Limits; a case overrides them key by key.")
+    steps: Steps | None = Field(default=None, description="What to do, in order.")
+    verify: Annotated[list[VerifyKeys], Field(min_length=1)] | None = Field(
+        default=None, description="Looked at after the last step: did it help?"
+    )
+    report: ToKeys | None = Field(default=None, description="Told how a run that acted ended.")
+    escalate: Annotated[ToKeys, BeforeValidator(_escalate)] | None = Field(
+        default=None, description="Told of every end without a fix."
+    )
+    resolved: Steps | None = Field(default=None, description="Steps for when it is over, if something was done.")
+    ladder: LadderKeys | None = Field(default=None, description="Stages by severity.", json_schema_extra=LATER)
+    undo: UndoKeys | None = Field(default=None, description="Taking it back.", json_schema_extra=LATER)
+    approval: Annotated[ApprovalKeys, BeforeValidator(_approval)] | None = Field(
+        default=None, description="Ask people first.", json_schema_extra=LATER
+    )
+
+    @model_validator(mode="after")
+    def _rungs_rise(self) -> Self:
+        rungs = [step.rung for step in self.steps or ()]
+        named = [rung for rung in rungs if rung is not None]
+        if named and (len(named) < len(rungs) or named != sorted(named) or {*named} != {*range(1, max(named) + 1)}):
+            raise _problem("value", "rungs rise from 1 without gaps, and every step has one or none has")
+        return self
+
+
+class NamedCaseKeys(CaseKeys):
+    """A variant of a playbook by matcher: the first that matches. It overrides the playbook's keys."""
+
+    name: Name = Field(description="Unique in the playbook.")
+    match: Matchers | None = Field(default=None, description="Must all hold; none = whatever is left.")
+    ignore: Annotated[str, Field(min_length=1)] | None = Field(
+        default=None, description="Leave these alerts alone, and why."
+    )
+
+    @model_validator(mode="after")
+    def _ignores_or_acts(self) -> Self:
+        if self.ignore is not None and (extra := self.model_fields_set - {"name", "match", "ignore"}):
+            raise _problem("value", f"a case with ignore takes only name and match, not {', '.join(sorted(extra))}")
+        return self
+
+
+class PlaybookKeys(CaseKeys):
+    """One playbook: which alerts, and what to do about them."""
+
+    playbook: Name = Field(description="Its name, unique among all files.")
+    description: str = Field(default="", description="What it does, for people.")
+    match: Annotated[Matchers, Field(min_length=1)] = Field(
+        description="Alertmanager's matchers, one a line; all must hold."
+    )
+    cases: Annotated[list[NamedCaseKeys], Field(min_length=1)] | None = Field(
+        default=None, description="Variants; the first that matches overrides the keys above."
+    )
+
+
+class MaxActsKeys(_Table):
+    """A limit of disruptive acts over all playbooks."""
+
+    count: Count = Field(description="At most so many.")
+    per: PositiveDuration = Field(description="In any window of this length.")
+
+
+class BreakerKeys(_Table):
+    """Trips when too much of a fleet was changed, or too much failed."""
+
+    percent: Share = Field(description="Share of the fleet.")
+    of: Name = Field(description="The fleet, by its name in the settings.")
+    within: PositiveDuration = Field(description="Window.")
+    or_failures: Count | None = Field(default=None, description="Or so many failed runs.")
+
+
+class PolicyKeys(_Table):
+    """A site's own limits over all playbooks."""
+
+    policy: Name = Field(description="Its name.")
+    protect: Matchers | None = Field(
+        default=None, description="A target that any one line fits is never touched; added to the built-in lines."
+    )
+    max_concurrent_runs: Count | None = Field(default=None, description="Runs that act at once; default 4.")
+    mode: Literal["enforce", "observe"] | None = Field(
+        default=None, description="enforce, or observe for the whole engine; default enforce."
+    )
+    require_label: MatcherLine | None = Field(
+        default=None, description="Touch nothing without this label.", json_schema_extra=LATER
+    )
+    max_disruptive_acts: MaxActsKeys | None = Field(
+        default=None, description="Over all playbooks.", json_schema_extra=LATER
+    )
+    breaker: BreakerKeys | None = Field(
+        default=None, description="Stops everything until a person resets it.", json_schema_extra=LATER
+    )
