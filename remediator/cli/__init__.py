@@ -124,8 +124,6 @@ class CommandGroup(click.Group):
             complain(str(error))
             raise click.exceptions.Exit(exit_code(error)) from error
         except BrokenPipeError:
-            # Python flushes stdout once more at exit, and would complain there.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise click.exceptions.Exit(EXIT_BROKEN_PIPE) from None
 
 
@@ -156,4 +154,7 @@ def main() -> None:
         sys.exit(error.exit_code)
     except click.Abort:
         sys.exit(EXIT_INTERRUPTED)
+    if code == EXIT_BROKEN_PIPE:
+        # Python flushes stdout once more at exit, and would complain there.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(code if isinstance(code, int) else 0)

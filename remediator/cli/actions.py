@@ -45,9 +45,15 @@ def _print_action(described: dict[str, Any]) -> None:
     print_fields({"message": described["message"], "timeout": described["timeout"]})
     for param in described["params"]:
         say()
-        needed = "required" if param["required"] else f"default {param['default']}" if param["default"] else "optional"
-        say(f"{param['name']}  ({param['type']}, {needed})", "bold")
+        say(f"{param['name']}  ({param['type']}, {needed(param)})", "bold")
         fold(param["description"], 2)
+
+
+def needed(param: dict[str, Any]) -> str:
+    """``required``, the default, or ``optional``."""
+    if param["required"]:
+        return "required"
+    return f"default {param['default']}" if param["default"] else "optional"
 
 
 def describe_action(action: Action[Any]) -> dict[str, Any]:
@@ -83,13 +89,17 @@ def _params(action: Action[Any]) -> list[dict[str, Any]]:
         {
             "name": name,
             "type": type_text(field),
-            "required": name in required,
-            "default": "" if field.get("default") is None else str(field["default"]),
+            "required": name in required and name not in action.param_defaults,
+            "default": action.param_defaults.get(name) or _default_text(field),
             "late": name in action.late_params,
             "description": " ".join(str(field.get("description", "")).split()),
         }
         for name, field in schema.get("properties", {}).items()
     ]
+
+
+def _default_text(field: dict[str, Any]) -> str:
+    return "" if field.get("default") is None else str(field["default"])
 
 
 def type_text(field: dict[str, Any]) -> str:

@@ -139,7 +139,7 @@ class EngineClient:
             body = answer.json()
         except requests.JSONDecodeError:
             body = None
-        problem = _problem(body) or answer.text[:_TEXT_LIMIT].strip()
+        problem = _problem(body) or answer.content[:_TEXT_LIMIT].decode(errors="replace").strip()
         if status == 401:
             what = "does not know this token" if self._has_token else "asks for a token"
             raise RequestError(

@@ -9,13 +9,14 @@ from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
-from urllib.parse import quote
 
 import remediator
 from remediator.cli.check import load_everything
 from remediator.cli.finding import Finding, ok, problem, warning
+from remediator.errors import StoreError
 from remediator.settings import DEFAULT_CONFIG, Settings, check_files
-from remediator.store.schema import APPLICATION_ID, REVISION, TRIGGERS
+from remediator.store.engine import open_readonly
+from remediator.store.schema import check_pages, check_triggers
 
 _SAFE_SQLITE = ((3, 44, 6), (3, 50, 7), (3, 51, 3))
 """First releases without the fault that loses pages when two connections checkpoint at once; the first two are
@@ -70,48 +71,25 @@ def check_store(settings: Settings) -> Iterator[Finding]:
     yield check_sqlite(sqlite3.sqlite_version_info)
     path = settings.store_path
     if not path.exists():
-        if os.access(path.parent, os.W_OK):
-            yield ok("store", f"{path} is not there yet; the engine will make it")
-        else:
-            yield problem(
-                "store", f"{path.parent} cannot be written by this user", "make the folder, give it to the engine"
-            )
+        yield _check_place(path.parent)
         return
     try:
-        with closing(_open_read_only(path)) as connection:
-            yield from _check_database(path, connection)
-    except sqlite3.Error as error:
-        yield problem(
-            "store", f"{path} cannot be read: {error}", "keep the file; restore the latest backup if it is damaged"
-        )
+        store = open_readonly(settings.store_url)
+        with closing(store), store.read() as connection:
+            check_triggers(connection)
+            check_pages(connection)
+    except StoreError as error:
+        yield problem("store", str(error), "keep the file as it is until you know why")
+    else:
+        yield ok("store", f"{path}: whole, {path.stat().st_size // 2**20} MiB")
 
 
-def _open_read_only(path: Path) -> sqlite3.Connection:
-    # Without a WAL nobody writes, and a plain read-only connection would make the WAL's index file.
-    wal = path.with_name(path.name + "-wal")
-    is_still = not wal.exists() or wal.stat().st_size == 0
-    return sqlite3.connect(f"file:{quote(str(path))}?mode=ro{'&immutable=1' if is_still else ''}", uri=True)
-
-
-def _check_database(path: Path, connection: sqlite3.Connection) -> Iterator[Finding]:
-    if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
-        yield problem("store", f"{path} is no remediator store", "check store_url")
-        return
-    answer = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
-    if answer != "ok":
-        yield problem(
-            "store", f"{path} is damaged: {answer}", "stop the engine, keep the file, restore the latest backup"
-        )
-        return
-    revision = connection.execute("SELECT version_num FROM alembic_version").fetchone()[0]
-    if revision > REVISION:
-        yield problem("store", f"{path} was written by a newer version (schema {revision})", "install that version")
-        return
-    found = dict(connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'").fetchall())
-    if revision == REVISION and found != TRIGGERS:
-        yield problem("store", f"{path}: the append-only triggers were changed", "run remediator audit verify")
-        return
-    yield ok("store", f"{path}: whole, schema {revision}, {path.stat().st_size // 2**20} MiB")
+def _check_place(folder: Path) -> Finding:
+    while not folder.exists():
+        folder = folder.parent
+    if os.access(folder, os.W_OK | os.X_OK):
+        return ok("store", "not there yet; the engine will make it")
+    return problem("store", f"not there, and {folder} cannot be written by this user", "give the folder to the engine")
 
 
 def check_sqlite(version: tuple[int, ...]) -> Finding:

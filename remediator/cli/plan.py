@@ -41,9 +41,9 @@ def plan(
     For each alert: the playbooks that match, their steps, the verdict with every reason, what would be touched and its
     state now; and why the other playbooks do not match. Limits are counted from the store as it is now.
     """
-    from remediator.app import build_dry_app
-
     body = _body(words, alert, annotation)
+    from remediator.app import build_dry_app  # only now: it loads everything, and wrong usage is said at once
+
     invocation: Invocation = ctx.obj
     answer = build_dry_app(invocation.settings()).dry_run(body)
     if as_json:

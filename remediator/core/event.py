@@ -43,6 +43,39 @@ class EventType(StrEnum):
     RUN_FINISHED = "run_finished"
 
 
+MEANING: Mapping[EventType, str] = {
+    EventType.ENGINE_STARTED: "An engine took the store and began.",
+    EventType.ENGINE_STOPPED: "It stopped in order. A start without a stop before it: it was killed.",
+    EventType.PLAYBOOKS_LOADED: "Playbooks and policies came into force, at the start or by a reload.",
+    EventType.PLAYBOOKS_REJECTED: "A reload found problems: the set before stays in force.",
+    EventType.PAUSED: "A person held all acting; the reason is in the data.",
+    EventType.RESUMED: "A person ended the pause.",
+    EventType.DELIVERY_RECEIVED: "Alertmanager's POST was stored; it was answered with 200 afterwards.",
+    EventType.DELIVERY_REJECTED: "A POST was refused with 4xx: nothing of it is handled.",
+    EventType.ALERT_REJECTED: "One member of a delivery is no alert; the others are handled.",
+    EventType.ALERT_UNMATCHED: "No playbook matches this alert. Once per episode.",
+    EventType.ALERT_IGNORED: "A playbook's case says that this alert is left alone. Once per episode.",
+    EventType.ALERT_NOT_PLANNED: "An alert matched and nothing was planned for it; the reason is in the data.",
+    EventType.EPISODE_OPENED: "A label set began to fire.",
+    EventType.EPISODE_ENDED: "It ended: resolved, or expired without a word.",
+    EventType.SUBJECT_OPENED: "A playbook has something to be about: the first alert with its `per` values fires.",
+    EventType.SUBJECT_ADOPTED: "It fired before the playbook was able to act on it: shown, not acted on.",
+    EventType.SUBJECT_CLOSED: "The last alert with these `per` values ended.",
+    EventType.PLAN_MADE: "All that a run will do, rendered. The first event of a run.",
+    EventType.PLAN_REFUSED: "No plan could be made: a label is missing, or a value does not fit. Ends the run.",
+    EventType.TURN_WAITED: "A plan's turn came, and it waits: it is not known to fire, or something else holds it.",
+    EventType.VERDICT_GIVEN: "The guard answered allow, wait or refuse; every rule's answer is in the data.",
+    EventType.STEP_SKIPPED: "A step was not carried out: its `if` is false, or what it means is gone.",
+    EventType.ATTEMPT_STARTED: "Written before an act: what will be touched, and its state before.",
+    EventType.ATTEMPT_FINISHED: "Written after it: the outcome, and the states before and after.",
+    EventType.VERIFICATION_FINISHED: "Whether it helped.",
+    EventType.CANCEL_REQUESTED: "A person asked for the run's end.",
+    EventType.RUN_SETTLED: "A person said what became of an act whose outcome was unknown.",
+    EventType.RUN_FINISHED: "The run's end, with its outcome and reason.",
+}
+"""For people: what each event says. Every type has one (a test compares)."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
     """One thing that happened, before it has a place in the log.
@@ -52,6 +85,7 @@ class Event:
         actor: "engine", or the name of the person or token that did it.
         run_id: "" when it is not about a run.
         n: place among the run's events, from 1; 0 when it is not about a run. Two writers of one n: one loses.
+            What people do to a run counts down from -1, so that it never collides with the worker that is at it.
         delivery_id: row of the inbox, 0 when none.
         data: everything else. Strings, ints below 2**53, bools, lists, maps.
     """

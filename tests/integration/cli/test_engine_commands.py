@@ -1,0 +1,442 @@
+"""The commands that go through the engine's API, against a real HTTP server that answers as it is told."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from remediator.cli import api_client, cli, run
+from remediator.settings import load_settings
+
+RUN = {
+    "id": "4f1d",
+    "playbook": "restart-on-leak",
+    "case": "",
+    "per": {"host": "gpu-07"},
+    "phase": "waiting",
+    "outcome": "",
+    "reason": "",
+    "waits_for": ["cooldown"],
+    "created_at": "2026-11-30T08:00:00.000000Z",
+    "ended_at": "",
+}
+ENDED = {
+    **RUN,
+    "phase": "ended",
+    "outcome": "succeeded",
+    "reason": "none",
+    "waits_for": [],
+    "ended_at": "2026-11-30T08:01:00Z",
+}
+
+
+@dataclass
+class Engine:
+    """What the server answers, and what it was asked."""
+
+    url: str = ""
+    answers: list[tuple[int, Any, dict[str, str]]] = field(default_factory=list)
+    asked: list[tuple[str, str, Any, str | None]] = field(default_factory=list)
+
+    def answers_with(self, body: Any, status: int = 200, **headers: str) -> None:
+        """The next answer; the last one is repeated."""
+        self.answers.append((status, body, headers))
+
+
+@pytest.fixture
+def engine() -> Iterator[Engine]:
+    """A server on a free port of loopback."""
+    told = Engine()
+
+    class Answer(BaseHTTPRequestHandler):
+        def answer(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            told.asked.append(
+                (self.command, self.path, json.loads(body) if body else None, self.headers.get("Authorization"))
+            )
+            status, content, headers = told.answers.pop(0) if len(told.answers) > 1 else told.answers[0]
+            data = content if isinstance(content, bytes) else json.dumps(content).encode()
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        do_GET = do_POST = answer
+
+        def log_message(self, *_: object) -> None:
+            """Silent."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    told.url = f"http://127.0.0.1:{server.server_port}"
+    try:
+        yield told
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No settings, proxies or names from the machine that runs the tests."""
+    for name in ("REMEDIATOR_URL", "REMEDIATOR_TOKEN_FILE", "SUDO_USER", "http_proxy", "HTTP_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("USER", "alice")
+    monkeypatch.chdir(tmp_path)
+
+
+def call(engine: Engine, *arguments: str, **environment: str) -> Result:
+    """The command, against this engine."""
+    return CliRunner().invoke(cli, [*arguments, "--url", engine.url], env=environment)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "answer", "path", "body"),
+    [
+        pytest.param(
+            ["pause", "--reason", "maintenance"],
+            {"paused": True},
+            "/api/v1/pause",
+            {"reason": "maintenance", "by": "alice"},
+            id="pause",
+        ),
+        pytest.param(["resume"], {"paused": False}, "/api/v1/resume", {"reason": "", "by": "alice"}, id="resume"),
+        pytest.param(
+            ["resume", "--reason", "done", "--by", "bob"],
+            {"paused": False},
+            "/api/v1/resume",
+            {"reason": "done", "by": "bob"},
+            id="resume by another, with a reason",
+        ),
+        pytest.param(
+            ["cancel", "4f1d", "--reason", "wrong"],
+            {"run_id": "4f1d"},
+            "/api/v1/runs/4f1d/cancel",
+            {"reason": "wrong", "by": "alice"},
+            id="cancel",
+        ),
+        pytest.param(
+            ["cancel", "../../-/reload?x", "--reason", "wrong"],
+            {"run_id": ""},
+            "/api/v1/runs/..%2F..%2F-%2Freload%3Fx/cancel",
+            {"reason": "wrong", "by": "alice"},
+            id="a run's id stays one part of the path",
+        ),
+        pytest.param(
+            ["settle", "4f1d", "happened", "--reason", "looked"],
+            {"run_id": "4f1d"},
+            "/api/v1/runs/4f1d/settle",
+            {"happened": True, "reason": "looked", "by": "alice"},
+            id="settle happened",
+        ),
+        pytest.param(
+            ["settle", "4f1d", "did-not-happen", "--reason", "looked"],
+            {"run_id": "4f1d"},
+            "/api/v1/runs/4f1d/settle",
+            {"happened": False, "reason": "looked", "by": "alice"},
+            id="settle did-not-happen",
+        ),
+        pytest.param(
+            ["run", "restart", "--alert", "host=gpu-07", "query=a=b", "--annotation", "x="],
+            {"run_id": "4f1d"},
+            "/api/v1/runs",
+            {
+                "playbook": "restart",
+                "labels": {"host": "gpu-07", "query": "a=b"},
+                "annotations": {"x": ""},
+                "by": "alice",
+            },
+            id="run",
+        ),
+        pytest.param(
+            ["reload"], {"ok": True, "playbooks": 2, "adopted": 1, "problems": []}, "/-/reload", {}, id="reload"
+        ),
+    ],
+)
+def test_command_when_it_changes_something_then_posts_it_with_the_name_of_the_person(
+    arguments: list[str], answer: dict[str, Any], path: str, body: dict[str, Any], engine: Engine
+) -> None:
+    engine.answers_with(answer)
+
+    result = call(engine, *arguments)
+
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert len(result.stdout.splitlines()) == 1
+    assert engine.asked == [("POST", path, body, None)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "path"),
+    [
+        pytest.param(["status"], "/api/v1/status", id="status"),
+        pytest.param(["runs"], "/api/v1/runs?state=open&limit=50", id="open runs"),
+        pytest.param(["runs", "--state", "all", "--limit", "7"], "/api/v1/runs?state=all&limit=7", id="all runs"),
+    ],
+)
+def test_command_when_asked_for_json_then_prints_the_engine_s_answer(
+    arguments: list[str], path: str, engine: Engine
+) -> None:
+    engine.answers_with([RUN])
+
+    result = call(engine, *arguments, "--json")
+
+    assert json.loads(result.stdout) == [RUN]
+    assert engine.asked == [("GET", path, None, None)]
+
+
+def test_runs_when_listed_then_says_where_each_stands(engine: Engine) -> None:
+    engine.answers_with([RUN, ENDED, {**ENDED, "outcome": "failed", "reason": "transient"}])
+
+    lines = call(engine, "runs").stdout.splitlines()
+
+    assert [lines[0], lines[3], lines[6]] == [
+        "4f1d  waiting, for cooldown",
+        "4f1d  succeeded",
+        "4f1d  failed (transient)",
+    ]
+    assert lines[1] == "    restart-on-leak: host=gpu-07"
+
+
+def test_runs_when_there_is_none_then_says_so(engine: Engine) -> None:
+    engine.answers_with([])
+
+    assert call(engine, "runs").stdout == "no open runs\n"
+
+
+def test_runs_when_a_label_steers_the_terminal_then_shows_it(engine: Engine) -> None:
+    engine.answers_with([{**RUN, "per": {"host": "\x1b[2J"}}])
+
+    output = call(engine, "runs").stdout
+
+    assert "\x1b" not in output
+    assert "host=\\x1b[2J" in output
+
+
+@pytest.mark.parametrize(
+    ("outcome", "code"),
+    [
+        pytest.param("succeeded", 0, id="it worked"),
+        pytest.param("unchanged", 0, id="nothing had to change"),
+        pytest.param("failed", 1, id="it failed"),
+        pytest.param("unknown", 1, id="nobody knows"),
+        pytest.param("refused", 1, id="it was refused"),
+    ],
+)
+def test_run_when_told_to_wait_then_ends_as_the_run_does(
+    outcome: str, code: int, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "POLL_S", 0)
+    engine.answers_with({"run_id": "4f1d"})
+    engine.answers_with(RUN)
+    engine.answers_with(RUN)
+    engine.answers_with({**ENDED, "outcome": outcome})
+
+    result = call(engine, "run", "restart", "--alert", "host=gpu-07", "--wait")
+
+    assert result.exit_code == code
+    assert result.stdout.splitlines() == ["started run 4f1d", "waiting, for cooldown", outcome]
+    assert [path for _, path, _, _ in engine.asked] == ["/api/v1/runs", *["/api/v1/runs/4f1d"] * 3]
+
+
+def test_run_when_told_to_wait_and_for_json_then_prints_the_end_alone(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "POLL_S", 0)
+    engine.answers_with({"run_id": "4f1d"})
+    engine.answers_with(RUN)
+    engine.answers_with(ENDED)
+
+    assert json.loads(call(engine, "run", "restart", "--alert", "host=gpu-07", "--wait", "--json").stdout) == ENDED
+
+
+def test_token_file_when_given_then_its_first_token_is_sent_and_never_shown(engine: Engine, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("s3cret-new\ns3cret-old\n")
+    (tmp_path / ".netrc").write_text("machine 127.0.0.1 login other password other\n")
+    engine.answers_with({"error": "no"}, status=403)
+
+    result = call(engine, "status", REMEDIATOR_TOKEN_FILE=str(tmp_path / "token"), HOME=str(tmp_path))
+
+    assert [authorization for *_, authorization in engine.asked] == ["Bearer s3cret-new"]
+    assert "s3cret" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("content", "code", "text"),
+    [
+        pytest.param(None, 3, "cannot be read", id="a file that is not there"),
+        pytest.param(b"", 3, "is empty", id="an empty file"),
+        pytest.param("tökän".encode(), 2, "visible ASCII", id="a token with other letters"),
+        pytest.param(b"two words", 2, "visible ASCII", id="a token with a space"),
+        pytest.param(b"\xff\xfe", 3, "not UTF-8", id="no text at all"),
+    ],
+)
+def test_token_file_when_it_holds_no_token_then_says_so_and_asks_nobody(
+    content: bytes | None, code: int, text: str, engine: Engine, tmp_path: Path
+) -> None:
+    if content is not None:
+        (tmp_path / "token").write_bytes(content)
+
+    result = call(engine, "status", "--token-file", str(tmp_path / "token"))
+
+    assert (result.exit_code, engine.asked) == (code, [])
+    assert text in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "headers", "code", "text"),
+    [
+        pytest.param(401, {"error": "no token"}, {}, 1, "asks for a token: give a file", id="no token"),
+        pytest.param(
+            403,
+            {"error": "needs role operate"},
+            {},
+            1,
+            "may not do that: needs role operate",
+            id="a token without the role",
+        ),
+        pytest.param(404, {"error": "no run 4f1d"}, {}, 1, "no run 4f1d", id="a run that is not there"),
+        pytest.param(409, {"error": "is paused already"}, {}, 1, "is paused already", id="not in this state"),
+        pytest.param(
+            422,
+            {"error": "the old set stays", "problems": ["a.yaml:1:2: bad", "b.yaml:3:4: worse"]},
+            {},
+            1,
+            "the old set stays\n  a.yaml:1:2: bad\n  b.yaml:3:4: worse",
+            id="a reload with problems",
+        ),
+        pytest.param(
+            503, {"error": "the store is away"}, {}, 3, "(HTTP 503): the store is away", id="the store is away"
+        ),
+        pytest.param(
+            302, b"", {"Location": "https://sso/login"}, 3, "redirects to https://sso/login", id="a login page"
+        ),
+        pytest.param(
+            307,
+            b"",
+            {"Location": "https://other/"},
+            3,
+            "redirects to https://other/",
+            id="a redirect that keeps the method",
+        ),
+        pytest.param(404, b"<html>not found</html>", {}, 3, "is not a remediator engine", id="another web server"),
+        pytest.param(200, b"<html>hello</html>", {}, 3, "is not a remediator engine", id="a page with 200"),
+        pytest.param(404, {"message": "not here"}, {}, 3, "is not a remediator engine", id="another API"),
+        pytest.param(502, b"\x1b[31mBad gateway", {}, 3, "\\x1b[31mBad gateway", id="a proxy's own error, made safe"),
+    ],
+)
+def test_command_when_the_engine_says_no_then_one_message_and_the_right_code(
+    status: int, body: Any, headers: dict[str, str], code: int, text: str, engine: Engine
+) -> None:
+    engine.answers_with(body, status, **headers)
+
+    result = call(engine, "pause", "--reason", "x")
+
+    assert (result.exit_code, result.stdout) == (code, "")
+    assert text in result.stderr
+    assert len(engine.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("url", "code", "text"),
+    [
+        pytest.param(
+            "http://127.0.0.1:1", 3, "(Connection refused). Start it with remediator serve", id="nobody listens"
+        ),
+        pytest.param("http://nosuch.invalid", 3, "no engine answers at http://nosuch.invalid", id="no such name"),
+        pytest.param("127.0.0.1:9095", 2, "is no address of an engine", id="no scheme"),
+        pytest.param("http://", 2, "is no address of an engine", id="no host"),
+        pytest.param("ftp://engine", 2, "is no address of an engine", id="another scheme"),
+    ],
+)
+def test_command_when_no_engine_is_there_then_says_what_to_do(url: str, code: int, text: str) -> None:
+    result = CliRunner().invoke(cli, ["status", "--url", url])
+
+    assert (result.exit_code, result.stdout) == (code, "")
+    assert text in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says_so"),
+    [
+        pytest.param(["pause", "--reason", "x"], True, id="a change may have been made"),
+        pytest.param(["status"], False, id="a question changes nothing"),
+    ],
+)
+def test_command_when_the_answer_does_not_come_then_says_whether_it_may_be_done(
+    arguments: list[str], says_so: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api_client, "ANSWER_TIMEOUT_S", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+
+        result = CliRunner().invoke(cli, [*arguments, "--url", url])
+
+    assert result.exit_code == 3
+    assert "did not answer within" in result.stderr
+    assert ("may have been done" in result.stderr) is says_so
+
+
+@pytest.mark.parametrize(
+    ("listen", "url"),
+    [
+        pytest.param("127.0.0.1:9095", "http://127.0.0.1:9095", id="loopback"),
+        pytest.param("[::1]:9095", "http://[::1]:9095", id="IPv6 loopback"),
+        pytest.param("localhost:9095", "http://localhost:9095", id="a name"),
+    ],
+)
+def test_address_when_not_given_then_is_where_the_settings_listen(
+    listen: str, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(api_client.EngineClient, "get", lambda self, path: asked.append(self.url + path) or {})
+
+    CliRunner().invoke(cli, ["status"], env={"REMEDIATOR_LISTEN": listen})
+
+    assert asked == [f"{url}/api/v1/status"]
+
+
+def test_address_when_the_settings_leave_the_port_open_then_asks_for_it() -> None:
+    result = CliRunner().invoke(cli, ["status"], env={"REMEDIATOR_LISTEN": "127.0.0.1:0"})
+
+    assert result.exit_code == 2
+    assert "give the engine's address with --url" in result.stderr
+
+
+def test_variables_of_commands_when_set_then_are_no_unknown_settings(engine: Engine, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("t0ken-of-alice")
+    engine.answers_with({})
+    environment = {"REMEDIATOR_URL": engine.url, "REMEDIATOR_TOKEN_FILE": str(tmp_path / "token")}
+
+    assert CliRunner().invoke(cli, ["status"], env=environment).exit_code == 0
+    assert load_settings(environ=environment).listen == "127.0.0.1:9095"
+
+
+@pytest.mark.parametrize(
+    ("environment", "name"),
+    [
+        pytest.param({"SUDO_USER": "carol", "USER": "root"}, "carol", id="behind sudo"),
+        pytest.param({"USER": "carol"}, "carol", id="the user"),
+        pytest.param({"USER": "", "LOGNAME": "dave"}, "dave", id="the login name"),
+    ],
+)
+def test_by_when_not_given_then_is_the_person_at_the_keyboard(
+    environment: dict[str, str], name: str, engine: Engine
+) -> None:
+    engine.answers_with({})
+
+    call(engine, "pause", "--reason", "x", **environment)
+
+    assert [body["by"] for _, _, body, _ in engine.asked] == [name]
