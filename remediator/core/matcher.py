@@ -187,29 +187,30 @@ def _unquote(text: str, quoted: str) -> str:
         raise _problem(text, "a line break stands inside double quotes: write \\n")
 
     def unescape(escape: re.Match[str]) -> bytes:
-        digits = escape.group(escape.lastgroup or 0)
+        # A byte above 255, a code point that does not exist and half a surrogate pair raise by themselves.
+        digits = escape[escape.lastgroup or 0]
         match escape.lastgroup:
             case "byte":
                 return bytes([int(digits, 16)])
-            case "octal" if int(digits, 8) < 256:
+            case "octal":
                 return bytes([int(digits, 8)])
-            case "u4" | "u8" if int(digits, 16) <= 0x10FFFF:
-                return chr(int(digits, 16)).encode("utf-8")  # a surrogate is a UnicodeEncodeError
-            case "simple" if digits in _SIMPLE_ESCAPES:
+            case "u4" | "u8":
+                return chr(int(digits, 16)).encode()
+            case _ if digits in _SIMPLE_ESCAPES:
                 return _SIMPLE_ESCAPES[digits].encode()
             case _:
-                raise ValueError
+                raise ValueError(digits)
 
     body = quoted[1:-1]
     pieces: list[bytes] = []
     position = 0
     try:
         for escape in _ESCAPE.finditer(body):
-            pieces += (body[position : escape.start()].encode("utf-8"), unescape(escape))
+            pieces += (body[position : escape.start()].encode(), unescape(escape))
             position = escape.end()
-        pieces.append(body[position:].encode("utf-8"))
-        return b"".join(pieces).decode("utf-8")
-    except ValueError:
+        pieces.append(body[position:].encode())
+        return b"".join(pieces).decode()
+    except (ValueError, OverflowError):
         raise _problem(text, 'an escape in double quotes that is none: double each backslash, as in "\\\\d+"') from None
 
 
