@@ -1,77 +1,27 @@
-"""The engine's facade as a recording double: the web is under test here, the engine is its neighbour."""
+"""What the tests of the web share."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import io
+import logging
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
+import structlog
 from flask import Flask
 from flask.testing import FlaskClient
 
+from recording_app import RecordingApp
 from remediator.settings import Settings, load_settings
-from remediator.telemetry import Metrics
+from remediator.telemetry import configure_logging
 from remediator.web.app import create_app
 
 TOKENS = {"deliver": "tok-deliver-1234567", "view": "tok-view-1234567", "operate": "tok-operate-1234567"}
 
 
-@dataclass
-class RecordingApp:
-    """Answers with what a test sets, or raises it; keeps every call."""
-
-    settings: Settings
-    metrics: Metrics = field(default_factory=Metrics)
-    calls: list[tuple[Any, ...]] = field(default_factory=list)
-    rejected: list[tuple[Any, ...]] = field(default_factory=list)
-    answers: dict[str, Any] = field(default_factory=dict)
-
-    def _call(self, name: str, *args: Any, default: Any) -> Any:
-        self.calls.append((name, *args))
-        answer = self.answers.get(name, default)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    def accept(self, raw: Any) -> Any:
-        return self._call("accept", raw, default=SimpleNamespace(delivery_id=7, n_alerts=2, n_bad_alerts=1))
-
-    def reject(self, source: str, received_at: Any, http_status: int, problem: str, n_bytes: int) -> None:
-        self.rejected.append((source, http_status, problem, n_bytes))
-
-    def readiness(self) -> Any:
-        return self._call("readiness", default=SimpleNamespace(is_ready=True, checks={"store": "ok"}))
-
-    def reload(self, actor: str) -> dict[str, Any]:
-        return self._call("reload", actor, default={"ok": True, "playbooks": 3, "adopted": 0, "problems": []})
-
-    def pause(self, actor: str, reason: str) -> dict[str, Any]:
-        return self._call("pause", actor, reason, default={"paused": True})
-
-    def resume(self, actor: str, reason: str) -> dict[str, Any]:
-        return self._call("resume", actor, reason, default={"paused": False})
-
-    def status(self) -> dict[str, Any]:
-        return self._call("status", default={"mode": "enforce"})
-
-    def runs(self, limit: int, state: str) -> list[dict[str, Any]]:
-        return self._call("runs", limit, state, default=[{"run_id": "r1"}])
-
-    def run(self, run_id: str) -> dict[str, Any]:
-        return self._call("run", run_id, default={"run_id": run_id})
-
-    def cancel(self, run_id: str, actor: str, reason: str) -> dict[str, Any]:
-        return self._call("cancel", run_id, actor, reason, default={"run_id": run_id})
-
-    def settle(self, run_id: str, happened: bool, actor: str, reason: str) -> dict[str, Any]:
-        return self._call("settle", run_id, happened, actor, reason, default={"run_id": run_id})
-
-    def run_by_hand(self, playbook: str, labels: Any, annotations: Any, actor: str) -> dict[str, Any]:
-        return self._call("run_by_hand", playbook, labels, annotations, actor, default={"run_id": "r9"})
-
-    def dry_run(self, body: bytes) -> dict[str, Any]:
-        return self._call("dry_run", body, default={"alerts": []})
+@pytest.fixture(autouse=True)
+def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A settings file of the developer's own must not be read."""
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture
@@ -125,3 +75,16 @@ def open_client(open_engine: RecordingApp) -> FlaskClient:
 def bearer() -> Callable[[str], dict[str, str]]:
     """role → headers of its token."""
     return lambda role: {"Authorization": f"Bearer {TOKENS[role]}"}
+
+
+@pytest.fixture
+def log() -> Iterator[io.StringIO]:
+    """All that is logged, from debug on."""
+    root = logging.getLogger()
+    handlers, level = root.handlers, root.level
+    stream = io.StringIO()
+    configure_logging(level="debug", log_format="json", stream=stream)
+    yield stream
+    root.handlers, root.level = handlers, level
+    logging.captureWarnings(False)
+    structlog.reset_defaults()

@@ -1,0 +1,71 @@
+"""The engine's facade as a recording double, for tests of the web: there the engine is the neighbour."""
+
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+from remediator.settings import Settings
+from remediator.telemetry import Metrics
+
+
+@dataclass
+class RecordingApp:
+    """Answers with what a test sets, or raises it; keeps every call."""
+
+    settings: Settings
+    metrics: Metrics = field(default_factory=Metrics)
+    calls: list[tuple[Any, ...]] = field(default_factory=list)
+    rejected: list[tuple[Any, ...]] = field(default_factory=list)
+    answers: dict[str, Any] = field(default_factory=dict)
+
+    def _call(self, name: str, *args: Any, default: Any) -> Any:
+        self.calls.append((name, *args))
+        answer = self.answers.get(name, default)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def start(self) -> None:
+        self.calls.append(("start",))
+
+    def stop(self) -> None:
+        self.calls.append(("stop",))
+
+    def accept(self, raw: Any) -> Any:
+        return self._call("accept", raw, default=SimpleNamespace(delivery_id=7, n_alerts=2, n_bad_alerts=1))
+
+    def reject(self, source: str, received_at: Any, http_status: int, problem: str, n_bytes: int) -> None:
+        self.rejected.append((source, http_status, problem, n_bytes))
+
+    def readiness(self) -> Any:
+        return self._call("readiness", default=SimpleNamespace(is_ready=True, checks={"store": "ok"}))
+
+    def reload(self, actor: str) -> dict[str, Any]:
+        return self._call("reload", actor, default={"ok": True, "playbooks": 3, "adopted": 0, "problems": []})
+
+    def pause(self, actor: str, reason: str) -> dict[str, Any]:
+        return self._call("pause", actor, reason, default={"paused": True})
+
+    def resume(self, actor: str, reason: str) -> dict[str, Any]:
+        return self._call("resume", actor, reason, default={"paused": False})
+
+    def status(self) -> dict[str, Any]:
+        return self._call("status", default={"mode": "enforce"})
+
+    def runs(self, limit: int, state: str) -> list[dict[str, Any]]:
+        return self._call("runs", limit, state, default=[{"run_id": "r1"}])
+
+    def run(self, run_id: str) -> dict[str, Any]:
+        return self._call("run", run_id, default={"run_id": run_id})
+
+    def cancel(self, run_id: str, actor: str, reason: str) -> dict[str, Any]:
+        return self._call("cancel", run_id, actor, reason, default={"run_id": run_id})
+
+    def settle(self, run_id: str, happened: bool, actor: str, reason: str) -> dict[str, Any]:
+        return self._call("settle", run_id, happened, actor, reason, default={"run_id": run_id})
+
+    def run_by_hand(self, playbook: str, labels: Any, annotations: Any, actor: str) -> dict[str, Any]:
+        return self._call("run_by_hand", playbook, labels, annotations, actor, default={"run_id": "r9"})
+
+    def dry_run(self, body: bytes) -> dict[str, Any]:
+        return self._call("dry_run", body, default={"alerts": []})
