@@ -88,7 +88,8 @@ class Store:
             return self._health
 
     def close(self) -> None:
-        """Finish what waits, close, let the lock go. Later writes are refused."""
+        """Finish what waits, close, let the lock go. Later writes are refused; a second closing changes nothing."""
+        self._reading.dispose()  # the connection that closes last removes the WAL, and a reader may not
         self._writer.close()
         self._reading.dispose()
         self._lock.release()

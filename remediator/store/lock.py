@@ -44,8 +44,11 @@ class StoreLock:
 
     def release(self) -> None:
         """Let go. The file stays: deleting it would let two engines lock two files of one name."""
+        if self._fd < 0:
+            return
         self._write("")
         os.close(self._fd)
+        self._fd = -1
 
     def _write(self, text: str) -> None:
         # The pid is a service to people: a full disk must not keep an engine from starting or stopping for it.

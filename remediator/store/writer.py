@@ -26,7 +26,7 @@ from sqlalchemy.engine import Engine
 from sqlalchemy.exc import DBAPIError
 
 from remediator.core.event import Event, RecordedEvent
-from remediator.errors import StoreUnavailableError
+from remediator.errors import SchemaVersionError, StoreUnavailableError
 from remediator.store import audit, schema
 from remediator.store.connection import BUSY_TIMEOUT_MS, is_in_transaction, set_writer_pragmas
 from remediator.store.problems import unavailable
@@ -158,10 +158,11 @@ class Writer:
                 self._commit(batch)
             else:
                 self._checkpoint()
+        self._checkpoint()
         self._disconnect()
 
     def _next_batch(self) -> tuple[list[_Job], bool]:
-        """What waits, and whether more may come. No jobs while open: it has been quiet."""
+        """What waits, and whether more may come. Nothing, while more may come: it has been quiet."""
         batch: list[_Job] = []
         try:
             job = self._queue.get(timeout=IDLE_S if self._is_wal_dirty else None)
@@ -241,7 +242,10 @@ class Writer:
         if inode != self._inode:
             self._disconnect()
         if self._conn is None:
-            self._conn = self._open()
+            try:
+                self._conn = self._open()
+            except SchemaVersionError as error:
+                raise StoreUnavailableError(f"{self._path} was replaced by another file. {error}") from error
             self._inode = inode
             self._on_reopen()
         return self._conn
