@@ -23,7 +23,7 @@ pytestmark = pytest.mark.alertmanager
 TABLE = YAML(typ="safe").load(Path(__file__).parents[1] / "data" / "matchers.yaml")
 
 
-def rows(name: str) -> Any:
+def rows(name: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("row", [pytest.param(row, id=row["id"]) for row in TABLE[name]])
 
 

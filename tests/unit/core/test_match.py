@@ -20,7 +20,7 @@ from remediator.core.policy import Mode
 TABLE = YAML(typ="safe").load(Path(__file__).parents[2] / "data" / "match.yaml")
 
 
-def rows(name: str) -> Any:
+def rows(name: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("row", [pytest.param(row, id=row["id"]) for row in TABLE[name]])
 
 
@@ -155,7 +155,7 @@ SETS = st.lists(
 )  # fmt: skip
 
 
-def naive(playbooks: Sequence[Playbook], labels: Labels) -> list[tuple[str, str, str]]:
+def naive(playbooks: Sequence[Playbook], labels: dict[str, str]) -> list[tuple[str, str, str]]:
     def holds(matcher: Matcher) -> bool:
         value = labels.get(matcher.label, "")
         values = matcher.value.split("|") if "~" in matcher.op else [matcher.value]

@@ -15,7 +15,7 @@ from remediator.errors import MatcherSyntaxError
 TABLE = YAML(typ="safe").load(Path(__file__).parents[2] / "data" / "matchers.yaml")
 
 
-def rows(name: str) -> Any:
+def rows(name: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("row", [pytest.param(row, id=row["id"]) for row in TABLE[name]])
 
 

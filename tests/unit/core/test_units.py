@@ -16,12 +16,12 @@ TABLE = YAML(typ="safe").load(Path(__file__).parents[2] / "data" / "durations.ya
 MS = timedelta(milliseconds=1)
 
 
-def rows(name: str) -> Any:
+def rows(name: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("row", [pytest.param(row, id=row["id"]) for row in TABLE[name]])
 
 
 def text_of(row: dict[str, Any]) -> str:
-    return row["text"].replace("{zeros}", "0" * 5000).replace("{nines}", "9" * 5000)
+    return str(row["text"]).replace("{zeros}", "0" * 5000).replace("{nines}", "9" * 5000)
 
 
 @rows("reads")
