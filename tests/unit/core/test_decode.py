@@ -44,7 +44,7 @@ def body_of(row: Mapping[str, Any]) -> bytes:
     if "nested" in row:  # the body itself is the first level
         n_lists = row["nested"] - 1
         return b'{"version":"4","alerts":[],"x":' + b"[" * n_lists + b"]" * n_lists + b"}"
-    return bytes.fromhex(row["hex"]) if "hex" in row else str(row["body"]).encode()
+    return bytes.fromhex(str(row["hex"])) if "hex" in row else str(row["body"]).encode()
 
 
 def shown(alert: Alert) -> dict[str, Any]:
