@@ -7,6 +7,7 @@
     ├─ PlaybookError            file, line, column; collected, all at once
     │  ├─ PlaybookSyntaxError · PlaybookSchemaError · MatcherSyntaxError · TemplateError
     │  └─ UnknownActionError · DuplicatePlaybookError · ParamsError
+    ├─ PlaybooksRefusedError    the files have problems: all of them, one line each
     ├─ MissingValueError        a template names a label that the alert has not: the plan is refused
     ├─ DeliveryError            carries .http_status
     │  └─ UnauthenticatedError 401 · ForbiddenError 403 · PayloadTooLargeError 413 ·
@@ -133,6 +134,18 @@ class DuplicatePlaybookError(PlaybookError):
 
 class ParamsError(PlaybookError):
     """A step's params do not fit its action."""
+
+
+class PlaybooksRefusedError(RemediatorError):
+    """The playbooks cannot be put in force.
+
+    Attributes:
+        problems: every one, ``file:line:column: text``.
+    """
+
+    def __init__(self, problems: list[str]) -> None:
+        self.problems = problems
+        super().__init__("\n".join([*problems, "run 'remediator check' after mending them"]))
 
 
 class MissingValueError(RemediatorError):

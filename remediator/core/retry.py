@@ -29,3 +29,14 @@ class RetryPolicy:
             raise ValueError("a retry policy needs attempts or a budget")
         if self.attempts is not None and self.attempts < 1:
             raise ValueError("attempts count from 1")
+
+    @classmethod
+    def default(cls) -> RetryPolicy:
+        """What a step has that sets none: 3 attempts, 2 s → 30 s, 20 %, 10 minutes in all."""
+        return cls(
+            attempts=3,
+            wait=timedelta(seconds=2),
+            max_wait=timedelta(seconds=30),
+            jitter_pct=20,
+            budget=timedelta(minutes=10),
+        )

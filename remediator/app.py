@@ -1,0 +1,463 @@
+"""The composition root: settings → a wired engine, real or dry. No other module builds things."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, cast
+
+from remediator import __version__
+from remediator.actions import REGISTRY
+from remediator.clients.dockerd import Dockerd, DockerdReader
+from remediator.clients.notifier import AppriseNotifier
+from remediator.clients.ports import Clients, DockerHost, ReadOnlyClients
+from remediator.core.action import JsonValue
+from remediator.core.alert import RawDelivery
+from remediator.core.event import Event, EventType, utc_text
+from remediator.engine.clock import Clock, SystemClock
+from remediator.engine.dispatch import Dispatch
+from remediator.engine.dryrun import dry_run
+from remediator.engine.execute import Executor
+from remediator.engine.life import Life
+from remediator.engine.people import PauseSwitch, People
+from remediator.engine.pipeline import Pipeline
+from remediator.engine.receive import Intake, Receipt, Receiver
+from remediator.engine.record import Recorder
+from remediator.engine.recover import Keeper, recover
+from remediator.engine.reload import Reloader
+from remediator.engine.reserve import Reserver
+from remediator.errors import PlaybooksRefusedError, RequestError, StoreUnavailableError
+from remediator.loading import LoadContext, Loaded, load
+from remediator.settings import Settings, notify_urls, secret_values
+from remediator.store import audit, inbox, runs, subjects
+from remediator.store.engine import Store, open_readonly, open_store
+from remediator.store.runs import RunRow
+from remediator.telemetry import Metrics, configure_logging, get_logger
+
+log = get_logger(__name__)
+
+REJECTIONS_PER_MINUTE = 60
+"""Refused deliveries that the audit keeps: a misconfigured sender must not fill it. All are counted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Readiness:
+    """Whether the engine can do its work.
+
+    Attributes:
+        checks: name → "ok", or what is wrong and what to do.
+    """
+
+    is_ready: bool
+    checks: Mapping[str, str]
+
+
+def load_playbooks(settings: Settings, paths: Sequence[Path] = ()) -> Loaded:
+    """The playbooks and policies of these settings, or of other paths.
+
+    Returns:
+        What was loaded with every problem; never raises for what is in the files.
+    """
+    context = LoadContext(
+        label_map=settings.to_label_map(),
+        ignore_labels=frozenset(settings.ignore_labels),
+        vars=cast("Mapping[str, JsonValue]", settings.vars),  # the settings refuse null and floats
+        notify_targets=frozenset(settings.notify),
+        default_report_to=settings.report_to,
+        default_escalate_to=settings.escalate_to,
+        public_url=settings.public_url,
+        actions=REGISTRY,
+    )
+    return load(list(paths or settings.playbooks), context=context)
+
+
+def docker_hosts(settings: Settings) -> dict[str, DockerHost]:
+    """The configured Docker engines by name."""
+    return {
+        name: DockerHost(
+            name=name,
+            url=host.url,
+            tls_ca=str(host.tls_ca or ""),
+            tls_cert=str(host.tls_cert or ""),
+            tls_key=str(host.tls_key or ""),
+        )
+        for name, host in settings.docker.hosts.items()
+    }
+
+
+def build_app(settings: Settings) -> App:
+    """The real engine, wired and not started.
+
+    Raises:
+        SettingsError: a notification URL is wrong.
+        StoreError: the store cannot be opened, or another engine has it.
+    """
+    configure_logging(level=settings.log_level, log_format=settings.log_format, secrets=secret_values(settings))
+    urls = {name: notify_urls(target) for name, target in settings.notify.items()}
+    clients = Clients(
+        dockers={name: Dockerd(host) for name, host in docker_hosts(settings).items()},
+        notifier=AppriseNotifier(urls),
+        notify_targets=tuple(sorted(urls)),
+    )
+    return App(settings, clients)
+
+
+def build_dry_app(settings: Settings) -> DryApp:
+    """What ``remediator plan`` uses: it can look and cannot act."""
+    return DryApp(settings, read_only_clients(settings), SystemClock())
+
+
+def read_only_clients(settings: Settings) -> ReadOnlyClients:
+    """Clients that can only look."""
+    return ReadOnlyClients(
+        dockers={name: DockerdReader(host) for name, host in docker_hosts(settings).items()},
+        notify_targets=tuple(sorted(settings.notify)),
+    )
+
+
+class DryApp:
+    """Plans and judges; opens the store read-only, where there is one."""
+
+    def __init__(self, settings: Settings, clients: ReadOnlyClients, clock: Clock) -> None:
+        self.settings = settings
+        self._clients = clients
+        self._clock = clock
+
+    def dry_run(self, body: bytes) -> dict[str, Any]:
+        """What would be done for this delivery.
+
+        Raises:
+            DecodeError: it is not a delivery.
+            PlaybooksRefusedError: the playbooks cannot be loaded.
+            StoreError: the store is there and cannot be read.
+        """
+        loaded = load_playbooks(self.settings)
+        if loaded.problems:
+            raise PlaybooksRefusedError([str(problem) for problem in loaded.problems])
+
+        def run(conn: Any) -> dict[str, Any]:
+            return dry_run(
+                body,
+                playbooks=loaded.playbook_set,
+                actions=REGISTRY,
+                clients=self._clients,
+                now=self._clock.now(),
+                conn=conn,
+                pause=PauseSwitch(self.settings.pause_file),
+            )
+
+        if not self.settings.store_path.exists():
+            return run(None)
+        store = open_readonly(self.settings.store_url)
+        try:
+            with store.read() as conn:
+                return run(conn)
+        finally:
+            store.close()
+
+
+class App:
+    """The running engine: what the web and the acceptance tests drive.
+
+    Args:
+        clients: the real ones, or a test's.
+        load: reads the playbooks; None = from the settings' folders.
+        jitter: see ``Executor``; None = random.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        clients: Clients,
+        *,
+        clock: Clock | None = None,
+        load: Callable[[], Loaded] | None = None,
+        jitter: Callable[[], float] | None = None,
+    ) -> None:
+        self.settings = settings
+        self.metrics = Metrics()
+        self._clients = clients
+        self._clock = clock or SystemClock()
+        self._store: Store = open_store(settings.store_url)
+        self._is_stopping = False
+        self._rejections: list[datetime] = []
+        store, recorder, when = self._store, Recorder(self.metrics), self._clock
+        self._recorder = recorder
+        pause = PauseSwitch(settings.pause_file)
+        self._pause = pause
+        self._life = Life(store, when)
+        self._reloader = Reloader(load or (lambda: load_playbooks(settings)), store, recorder, when, self.metrics)
+        reserver = Reserver(store, recorder, REGISTRY, clients, when, pause)
+        executor = Executor(store, recorder, REGISTRY, clients, when, **({} if jitter is None else {"jitter": jitter}))
+        self.pipeline = Pipeline(store, recorder, self._reloader, REGISTRY, reserver, executor, when, self._life, pause)
+        self._dispatch = Dispatch(self.pipeline.advance, when, settings.workers)
+        self.pipeline.attach(self._dispatch)
+        self._intake = Intake(
+            store, recorder, self._reloader, REGISTRY, when, self._life, self._dispatch, settings.expire_after
+        )
+        self._receiver = Receiver(store, recorder, self._intake, self.metrics)
+        self._people = People(store, recorder, self._reloader, REGISTRY, when, self._dispatch)
+        self._keeper = Keeper(
+            self._life,
+            self._intake,
+            watched=settings.playbooks if settings.watch_playbooks and load is None else (),
+            on_change=lambda: self.reload("file change"),
+        )
+        self._watch_gauges()
+
+    # -- life
+
+    def start(self) -> None:
+        """Load the playbooks, take up what the last engine left, take deliveries.
+
+        Raises:
+            PlaybooksRefusedError: there is no older set to fall back to, and one without playbooks lets alerts pass.
+            StoreError: the store is away.
+        """
+        self.prepare()
+        self._dispatch.start()
+        self._intake.start()
+        self._keeper.start()
+
+    def prepare(self) -> None:
+        """All of ``start`` but the threads: tests drive ``work`` themselves. Raises as ``start``."""
+        try:
+            self._life.start()
+            self._note(EventType.ENGINE_STARTED, {"version": __version__, "pid": os.getpid()})
+            report = self._reloader.reload("start")
+            if not report["ok"]:
+                raise PlaybooksRefusedError(list(self._reloader.problems))
+        except BaseException:
+            self._store.close()
+            raise
+        n_left = recover(self._store, self._dispatch)
+        log.info("engine started", version=__version__, playbooks=report["playbooks"], runs_taken_up=n_left)
+
+    def work(self) -> datetime | None:
+        """Do all that is due now, in this thread: for tests, which move the clock and start no threads.
+
+        Returns:
+            When something is due next, None when nothing is.
+        """
+        self._intake.expire()
+        while self._intake.handle_waiting():
+            pass
+        return self._dispatch.run_due()
+
+    def stop(self) -> None:
+        """Take nothing new, let what runs end within ``shutdown_grace``, close the store.
+
+        What does not end in time is found by the next start as an attempt without an end, and looked at first.
+        """
+        if self._is_stopping:
+            return
+        self._is_stopping = True
+        self._keeper.stop()
+        self._intake.stop()
+        is_clean = self._dispatch.stop(self.settings.shutdown_grace)
+        try:
+            self._life.beat()
+            self._note(EventType.ENGINE_STOPPED, {"left_running": self._dispatch.n_running()})
+        except StoreUnavailableError as error:
+            log.error("the stop could not be recorded", problem=str(error))
+        self._store.close()
+        log.info("engine stopped", clean=is_clean)
+
+    def _note(self, kind: EventType, data: Mapping[str, Any]) -> None:
+        event = Event(type=kind, at=self._clock.now(), data=data)
+        self._store.write(lambda tx: self._recorder.append(tx, event))
+
+    # -- deliveries
+
+    def accept(self, raw: RawDelivery) -> Receipt:
+        """Commit one delivery; its alerts are handled afterwards.
+
+        Raises:
+            DecodeError, UnsupportedVersionError: never valid (400).
+            StoreUnavailableError: send it again (503).
+        """
+        if self._is_stopping:
+            raise StoreUnavailableError("the engine is stopping; send it again")
+        return self._receiver.accept(raw)
+
+    def reject(self, source: str, received_at: datetime, http_status: int, problem: str, n_bytes: int) -> None:
+        """Record that a delivery was refused. Raises nothing: the refusal stands whether it is recorded or not."""
+        fresh = [at for at in self._rejections if received_at - at < timedelta(minutes=1)]
+        self._rejections = fresh
+        log.warning("delivery refused", source=source, http_status=http_status, problem=problem, n_bytes=n_bytes)
+        if len(fresh) >= REJECTIONS_PER_MINUTE:
+            return
+        fresh.append(received_at)
+        data: dict[str, JsonValue] = {
+            "source": source,
+            "http_status": http_status,
+            "detail": problem,
+            "n_bytes": n_bytes,
+        }
+        try:
+            event = Event(type=EventType.DELIVERY_REJECTED, at=received_at, data=data)
+            self._store.write(lambda tx: self._recorder.append(tx, event))
+        except StoreUnavailableError as error:
+            log.error("a refused delivery could not be recorded", problem=str(error))
+
+    # -- what it says of itself
+
+    def readiness(self) -> Readiness:
+        """Whether deliveries are taken and acted on."""
+        checks = {
+            "store": self._store.is_ok(),
+            "playbooks": "; ".join(self._reloader.problems) or "ok",
+            "inbox": "ok" if self._intake.is_alive else "the inbox thread does not run: restart the engine",
+            "workers": "ok" if self._dispatch.is_alive else "a worker does not run: restart the engine",
+            "engine": "stopping" if self._is_stopping else "ok",
+        }
+        # A bad playbook file leaves the whole old set in force: it shows, and takes nobody out of service.
+        vital = (value for name, value in checks.items() if name != "playbooks")
+        return Readiness(is_ready=all(value == "ok" for value in vital), checks=checks)
+
+    def reload(self, actor: str) -> dict[str, Any]:
+        """Load the playbooks anew, all or nothing; see ``Reloader.reload``."""
+        report = self._reloader.reload(actor)
+        if not report["ok"]:
+            log.error("playbooks not loaded, the old set stays in force", problems=report["problems"])
+        with self._store.read() as conn:
+            for run_id in runs.not_closed(conn):
+                self._dispatch.wake(run_id)
+        return report
+
+    def status(self) -> dict[str, Any]:
+        """What a person wants to see first."""
+        in_force = self._reloader.now.playbooks
+        with self._store.read() as conn:
+            n_episodes, n_subjects = subjects.n_open(conn)
+            pause = self._pause(conn)
+            waiting = [_run_dict(row) for row in runs.list_runs(conn, "open", 100)]
+            unsettled = runs.unsettled(conn)
+            phases = runs.count_by_phase(conn)
+            n_adopted = subjects.n_adopted(conn)
+            n_waiting = inbox.n_unhandled(conn)
+            seq, head = audit.head(conn)
+        readiness = self.readiness()
+        return {
+            "version": __version__,
+            "ready": readiness.is_ready,
+            "checks": dict(readiness.checks),
+            "up_since": utc_text(self._life.up_since),
+            "mode": in_force.policy.mode.value,
+            "paused": {"by": pause.by, "reason": pause.reason, "at": pause.at} if pause is not None else None,
+            "playbooks": [playbook.name for playbook in in_force.playbooks],
+            "open_alerts": n_episodes,
+            "open_subjects": n_subjects,
+            "adopted_subjects": n_adopted,
+            "deliveries_waiting": n_waiting,
+            "runs_by_phase": phases,
+            "open_runs": waiting,
+            "unsettled_runs": unsettled,
+            "audit": {"seq": seq, "hash": head},
+        }
+
+    def runs(self, limit: int, state: str) -> list[dict[str, Any]]:
+        """Runs, newest first; ``state`` is open, ended or all."""
+        with self._store.read() as conn:
+            return [_run_dict(row) for row in runs.list_runs(conn, state, limit)]
+
+    def run(self, run_id: str) -> dict[str, Any]:
+        """One run with its events.
+
+        Raises:
+            RequestError: 404.
+        """
+        with self._store.read() as conn:
+            row = runs.get_run(conn, run_id)
+            if row is None:
+                raise RequestError(f"there is no run {run_id}", http_status=404)
+            recorded = sorted(audit.events_of_run(conn, run_id), key=lambda one: one.seq)
+        events = [
+            {
+                "seq": one.seq,
+                "at": utc_text(one.event.at),
+                "type": one.event.type.value,
+                "actor": one.event.actor,
+                "outcome": one.event.outcome,
+                "target": one.event.target,
+                "data": one.event.data,
+            }
+            for one in recorded
+        ]
+        return {**_run_dict(row), "events": events}
+
+    # -- people
+
+    def pause(self, actor: str, reason: str) -> dict[str, Any]:
+        """See ``People.pause``."""
+        return self._people.pause(actor, reason)
+
+    def resume(self, actor: str, reason: str) -> dict[str, Any]:
+        """See ``People.resume``."""
+        return self._people.resume(actor, reason)
+
+    def cancel(self, run_id: str, actor: str, reason: str) -> dict[str, Any]:
+        """See ``People.cancel``."""
+        return self._people.cancel(run_id, actor, reason)
+
+    def settle(self, run_id: str, happened: bool, actor: str, reason: str) -> dict[str, Any]:
+        """See ``People.settle``."""
+        return self._people.settle(run_id, happened=happened, actor=actor, reason=reason)
+
+    def run_by_hand(
+        self, playbook: str, labels: Mapping[str, str], annotations: Mapping[str, str], actor: str
+    ) -> dict[str, Any]:
+        """See ``People.run_by_hand``."""
+        return self._people.run_by_hand(playbook, labels, annotations, actor)
+
+    def dry_run(self, body: bytes) -> dict[str, Any]:
+        """What would be done for this delivery, with clients that can only look.
+
+        Raises:
+            DecodeError: it is not a delivery.
+        """
+        with self._store.read() as conn:
+            return dry_run(
+                body,
+                playbooks=self._reloader.now.playbooks,
+                actions=REGISTRY,
+                clients=read_only_clients(self.settings),
+                now=self._clock.now(),
+                conn=conn,
+                pause=self._pause,
+            )
+
+    # -- gauges
+
+    def _watch_gauges(self) -> None:
+        metrics = self.metrics
+        metrics.watch(metrics.store_ok, lambda: float(self._store.is_ok() == "ok"))
+        metrics.watch(metrics.paused, lambda: float(self._read(self._pause) is not None))
+        metrics.watch(metrics.open_episodes, lambda: float(self._read(subjects.n_open)[0]))
+        metrics.watch(metrics.open_subjects, lambda: float(self._read(subjects.n_open)[1]))
+        metrics.watch(metrics.due_runs, lambda: float(self._dispatch.counts()[0]))
+        metrics.watch(metrics.overdue_runs, lambda: float(self._dispatch.counts()[1]))
+
+    def _read(self, question: Callable[[Any], Any]) -> Any:
+        with self._store.read() as conn:
+            return question(conn)
+
+
+def _run_dict(row: RunRow) -> dict[str, Any]:
+    return {
+        "run_id": row.id,
+        "playbook": row.playbook,
+        "case": row.case,
+        "per": dict(row.per),
+        "phase": row.phase.value,
+        "outcome": row.outcome,
+        "reason": row.reason,
+        "waits_for": list(row.waits_for),
+        "created_at": utc_text(row.created_at),
+        "ended_at": utc_text(row.ended_at) if row.ended_at is not None else "",
+        "due_at": utc_text(row.due_at) if row.due_at is not None else "",
+        "has_acted": row.has_acted,
+    }

@@ -1,0 +1,470 @@
+"""Stage 4, plan: ``Match`` + ``Alert`` → ``Plan``, complete. Nobody reads the playbook or the alert after it.
+
+The plan holds every step rendered and validated, the guard and retry values of this moment, and the frozen context
+from which late values (messages, late ``if``s) are rendered at their turn. It is packed whole into ``plan_made``, so
+that a run survives restarts and edits of its playbook. What cannot be planned becomes a plan without steps and a
+``Refusal`` that says why. Pure; never asks the world (the targets are asked by ``engine.reserve``).
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any
+
+from pydantic import ValidationError
+
+from remediator.core.action import Action, ActionParams, JsonValue
+from remediator.core.alert import Alert
+from remediator.core.match import Match, MissingPer, place
+from remediator.core.playbook import Case, GuardRules, MaxRuns, OnFailure, PlaybookSet, ResolvedCheck, Step
+from remediator.core.policy import Mode
+from remediator.core.render import Context, Expression, ParamTemplate
+from remediator.core.retry import RetryPolicy
+from remediator.core.units import parse_duration, print_duration
+from remediator.errors import MissingValueError, Reason, TemplateError
+
+Actions = Mapping[str, Action[Any]]
+
+NAMESPACE = uuid.UUID("7d0a7ff7-52cb-5b5e-9f5d-0d4f4c1c6f3a")
+"""Of all ids made here; fixed for ever, or a restart would make other run ids of the same subjects."""
+
+
+class Runs(StrEnum):
+    """Whether a step is to be done: decided at plan time unless its ``if`` holds late values."""
+
+    YES = "yes"
+    NO = "no"
+    LATE = "late"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedStep:
+    """One action, rendered.
+
+    Attributes:
+        key: unique in the run: ``steps.restart``, ``resolved.step_1``, ``message.escalate``.
+        params: rendered and validated, as JSON; of late fields the template's source stands in ``late_params``.
+        condition: the ``if`` as written where ``runs`` is late, else "".
+        timeout: of one attempt.
+    """
+
+    key: str
+    action: str
+    describes: str
+    params: Mapping[str, JsonValue]
+    late_params: Mapping[str, JsonValue] = field(default_factory=dict)
+    runs: Runs = Runs.YES
+    condition: str = ""
+    timeout: timedelta
+    retry: RetryPolicy
+    on_failure: OnFailure
+    is_disruptive: bool
+    is_idempotent: bool
+    is_message: bool
+
+    @property
+    def name(self) -> str:
+        """As the playbook calls it."""
+        return self.key.partition(".")[2]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """All that will be done for one subject.
+
+    Attributes:
+        run_id: ``uuid5(playbook, case, opened subject)``: repeats, retries, HA pairs and restarts collapse on it.
+        mode: of the playbook and policy when it was made, the stricter.
+        per, per_key: the subject's values.
+        fingerprint: of the alert that it was made from, for people.
+        context: what templates see, frozen (labels, annotations, alert, group, subject, vars, run, …).
+        is_by_hand: a person asked for it: no hold, never stale.
+    """
+
+    run_id: str
+    subject_id: str
+    playbook: str
+    playbook_sha256: str
+    case: str
+    mode: Mode
+    owner: str
+    per: Mapping[str, str]
+    per_key: str
+    fingerprint: str
+    hold: timedelta
+    stop_on_resolve: bool
+    latched: bool
+    is_by_hand: bool
+    guard: GuardRules
+    steps: tuple[PlannedStep, ...]
+    verify: tuple[ResolvedCheck, ...]
+    resolved: tuple[PlannedStep, ...]
+    report_to: tuple[str, ...]
+    escalate_to: tuple[str, ...]
+    context: Context
+
+    @property
+    def acts(self) -> tuple[PlannedStep, ...]:
+        """Its steps that are not messages and may run."""
+        return tuple(step for step in self.steps if not step.is_message and step.runs is not Runs.NO)
+
+    @property
+    def is_messages_alone(self) -> bool:
+        """Asked only its own guard: messages pass pauses and policies."""
+        return not self.acts
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """Of the alert that it was made from."""
+        labels = self.context.get("labels", {})
+        assert isinstance(labels, Mapping)
+        return {name: str(value) for name, value in labels.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Why there is no plan to act on: told and recorded, nothing is touched."""
+
+    reason: Reason
+    detail: str
+
+
+def subject_id(playbook: str, case: str, per_key: str, opened_by: str) -> str:
+    """The id of the subject that ``opened_by`` (an episode's id, or a request's) opens."""
+    return str(uuid.uuid5(NAMESPACE, "\x1f".join(("subject", playbook, case, per_key, opened_by))))
+
+
+def run_id(playbook: str, case: str, subject: str) -> str:
+    """The one run that an opened subject has."""
+    return str(uuid.uuid5(NAMESPACE, "\x1f".join(("run", playbook, case, subject))))
+
+
+def stricter(one: Mode, other: Mode) -> Mode:
+    """The mode that may do less."""
+    order = (Mode.ENFORCE, Mode.OBSERVE, Mode.DISABLED)
+    return max(one, other, key=order.index)
+
+
+def make_plan(
+    match: Match | MissingPer,
+    alert: Alert,
+    group: Mapping[str, JsonValue],
+    *,
+    subject: str,
+    rules: PlaybookSet,
+    actions: Actions,
+    is_by_hand: bool = False,
+) -> tuple[Plan, Refusal | None]:
+    """Plan what a playbook's case does for one alert.
+
+    Args:
+        match: from ``core.match``.
+        alert: the one that opened the subject.
+        group: ``labels``, ``receiver``, ``external_url`` of the delivery.
+        subject: the opened subject's id.
+        actions: the registry.
+
+    Returns:
+        The plan and None; or a plan without steps and why it is refused, for the record and the messages.
+        Raises nothing.
+    """
+    case, playbook = match.case, match.playbook
+    per, per_key = (match.per, match.per_key) if isinstance(match, Match) else ({match.label: ""}, missing_key(match))
+    run = run_id(playbook.name, case.name, subject)
+    context = _context(alert, group, per, playbook.name, case, run, rules)
+    refusal: Refusal | None = None
+    steps: tuple[PlannedStep, ...] = ()
+    resolved: tuple[PlannedStep, ...] = ()
+    try:
+        if isinstance(match, MissingPer):
+            raise MissingValueError(f"label {match.label}")
+        steps = tuple(_plan_step(step, f"steps.{step.name}", context, actions) for step in case.steps)
+        resolved = tuple(_plan_step(step, f"resolved.{step.name}", context, actions) for step in case.resolved)
+    except MissingValueError as error:
+        refusal = Refusal(reason=Reason.MISSING_LABEL, detail=str(error))
+    except (_BadParamsError, TemplateError) as error:
+        refusal = Refusal(reason=Reason.BAD_PARAMS, detail=str(error))
+    if refusal is not None:
+        steps = resolved = ()
+    plan = Plan(
+        run_id=run,
+        subject_id=subject,
+        playbook=playbook.name,
+        playbook_sha256=playbook.sha256,
+        case=case.name,
+        mode=stricter(case.mode, rules.policy.mode),
+        owner=case.owner,
+        per=per,
+        per_key=per_key,
+        fingerprint=alert.fingerprint,
+        hold=timedelta(0) if is_by_hand else case.hold,
+        stop_on_resolve=case.stop_on_resolve,
+        latched=case.latched,
+        is_by_hand=is_by_hand,
+        guard=case.guard,
+        steps=steps,
+        verify=case.verify,
+        resolved=resolved,
+        report_to=case.report_to,
+        escalate_to=case.escalate_to,
+        context=context,
+    )
+    return plan, refusal
+
+
+def missing_key(match: MissingPer) -> str:
+    """The subject key of "this playbook cannot act for want of a label": people are told once, not per alert."""
+    return uuid.uuid5(NAMESPACE, f"missing\x1f{match.playbook.name}\x1f{match.case.name}\x1f{match.label}").hex
+
+
+class _BadParamsError(Exception):
+    """Rendered params that the action does not take."""
+
+
+def _context(
+    alert: Alert,
+    group: Mapping[str, JsonValue],
+    per: Mapping[str, str],
+    playbook: str,
+    case: Case,
+    run: str,
+    rules: PlaybookSet,
+) -> Context:
+    base = rules.public_url.rstrip("/")
+    return {
+        "labels": dict(alert.labels),
+        "annotations": dict(alert.annotations),
+        "alert": {
+            "status": alert.status.value,
+            "fingerprint": alert.fingerprint,
+            "starts_at": alert.starts_at_text,
+            "generator_url": alert.generator_url,
+        },
+        "group": dict(group),
+        "subject": dict(per),
+        "playbook": playbook,
+        "owner": case.owner,
+        "vars": dict(rules.vars),
+        "run": {"id": run, "url": f"{base}/api/v1/runs/{run}" if base else f"remediator audit show {run}"},
+        **place(alert.labels, rules.label_map),
+    }
+
+
+def _plan_step(step: Step, key: str, context: Context, actions: Actions) -> PlannedStep:
+    action = actions[step.action]
+    runs, condition = Runs.YES, ""
+    if step.condition is not None:
+        if step.condition.is_late:
+            runs, condition = Runs.LATE, step.condition.source
+        elif not step.condition.holds(context):
+            runs = Runs.NO
+    params: dict[str, JsonValue] = {}
+    late: dict[str, JsonValue] = {}
+    if runs is not Runs.NO:
+        templates = dict(step.params)
+        for name, source in action.param_defaults.items():
+            templates.setdefault(name, ParamTemplate.parse(source))
+        for name, template in templates.items():
+            if template.is_late:
+                late[name] = template.source
+            else:
+                params[name] = template.render(context)
+    model = _validated(action, step, {**late, **params}) if runs is not Runs.NO else None
+    describes = action.describe(model) if model is not None else f"{step.action} (skipped: its `if` is false)"
+    if model is not None:
+        dumped = model.model_dump(mode="json", exclude_none=True)
+        params = {name: value for name, value in dumped.items() if name not in late}
+    return PlannedStep(
+        key=key,
+        action=step.action,
+        describes=describes,
+        params=params,
+        late_params=late,
+        runs=runs,
+        condition=condition,
+        timeout=step.timeout,
+        retry=step.retry,
+        on_failure=step.on_failure,
+        is_disruptive=action.is_disruptive,
+        is_idempotent=action.is_idempotent,
+        is_message=action.is_message,
+    )
+
+
+def _validated(action: Action[Any], step: Step, params: Mapping[str, JsonValue]) -> ActionParams:
+    try:
+        model = action.params_model.model_validate(params)
+    except ValidationError as error:
+        problems = "; ".join(f"{'.'.join(str(part) for part in at['loc'])}: {at['msg']}" for at in error.errors())
+        raise _BadParamsError(f"step {step.name}: {problems}") from error
+    if step.timeout < action.min_timeout(model):
+        raise _BadParamsError(
+            f"step {step.name}: timeout {print_duration(step.timeout)} is too short;"
+            f" write at least {print_duration(action.min_timeout(model))}"
+        )
+    return model
+
+
+def params_of(step: PlannedStep, action: Action[Any], context: Context) -> ActionParams:
+    """The step's params as its action takes them, late fields rendered from ``context``.
+
+    Raises:
+        MissingValueError: a late field names what is not there.
+        pydantic.ValidationError: a late value does not fit.
+    """
+    late = {name: ParamTemplate.parse(source).render(context) for name, source in step.late_params.items()}
+    return action.params_model.model_validate({**step.params, **late})
+
+
+def holds(step: PlannedStep, context: Context) -> bool:
+    """Whether a step whose ``if`` is late is to be done, now that it is its turn."""
+    return Expression.parse(step.condition).holds(context)
+
+
+# -- packing: how a plan stands in the audit log -----------------------------------------------------------------------
+
+
+def pack_plan(plan: Plan) -> dict[str, JsonValue]:
+    """The plan as JSON for ``plan_made``: durations as people write them, nothing that is not text, int or bool."""
+    return {
+        "run_id": plan.run_id,
+        "subject_id": plan.subject_id,
+        "playbook": plan.playbook,
+        "playbook_sha256": plan.playbook_sha256,
+        "case": plan.case,
+        "mode": plan.mode.value,
+        "owner": plan.owner,
+        "per": dict(plan.per),
+        "per_key": plan.per_key,
+        "fingerprint": plan.fingerprint,
+        "hold": print_duration(plan.hold),
+        "stop_on_resolve": plan.stop_on_resolve,
+        "latched": plan.latched,
+        "is_by_hand": plan.is_by_hand,
+        "guard": {
+            "cooldown": print_duration(plan.guard.cooldown),
+            "tell_after": print_duration(plan.guard.tell_after),
+            **(
+                {"max_runs": {"count": plan.guard.max_runs.count, "per": print_duration(plan.guard.max_runs.per)}}
+                if plan.guard.max_runs is not None
+                else {}
+            ),
+        },
+        "steps": [_pack_step(step) for step in plan.steps],
+        "verify": [{"alert": "resolved", "within": print_duration(check.within)} for check in plan.verify],
+        "resolved": [_pack_step(step) for step in plan.resolved],
+        "report_to": list(plan.report_to),
+        "escalate_to": list(plan.escalate_to),
+        "context": dict(plan.context),
+    }
+
+
+def _pack_step(step: PlannedStep) -> dict[str, JsonValue]:
+    retry: dict[str, JsonValue] = {
+        "wait": print_duration(step.retry.wait),
+        "max_wait": print_duration(step.retry.max_wait),
+        "jitter_pct": step.retry.jitter_pct,
+    }
+    if step.retry.attempts is not None:
+        retry["attempts"] = step.retry.attempts
+    if step.retry.budget is not None:
+        retry["budget"] = print_duration(step.retry.budget)
+    return {
+        "key": step.key,
+        "action": step.action,
+        "describes": step.describes,
+        "params": dict(step.params),
+        "late_params": dict(step.late_params),
+        "runs": step.runs.value,
+        "if": step.condition,
+        "timeout": print_duration(step.timeout),
+        "retry": retry,
+        "on_failure": step.on_failure.value,
+        "is_disruptive": step.is_disruptive,
+        "is_idempotent": step.is_idempotent,
+        "is_message": step.is_message,
+    }
+
+
+def unpack_plan(data: Mapping[str, Any]) -> Plan:
+    """The plan that ``pack_plan`` packed."""
+    guard = data["guard"]
+    max_runs = guard.get("max_runs")
+    return Plan(
+        run_id=data["run_id"],
+        subject_id=data["subject_id"],
+        playbook=data["playbook"],
+        playbook_sha256=data["playbook_sha256"],
+        case=data["case"],
+        mode=Mode(data["mode"]),
+        owner=data["owner"],
+        per=data["per"],
+        per_key=data["per_key"],
+        fingerprint=data["fingerprint"],
+        hold=parse_duration(data["hold"]),
+        stop_on_resolve=data["stop_on_resolve"],
+        latched=data["latched"],
+        is_by_hand=data["is_by_hand"],
+        guard=GuardRules(
+            cooldown=parse_duration(guard["cooldown"]),
+            max_runs=None
+            if max_runs is None
+            else MaxRuns(count=max_runs["count"], per=parse_duration(max_runs["per"])),
+            tell_after=parse_duration(guard["tell_after"]),
+        ),
+        steps=tuple(_unpack_step(step) for step in data["steps"]),
+        verify=tuple(ResolvedCheck(within=parse_duration(check["within"])) for check in data["verify"]),
+        resolved=tuple(_unpack_step(step) for step in data["resolved"]),
+        report_to=tuple(data["report_to"]),
+        escalate_to=tuple(data["escalate_to"]),
+        context=data["context"],
+    )
+
+
+def _unpack_step(data: Mapping[str, Any]) -> PlannedStep:
+    retry = data["retry"]
+    return PlannedStep(
+        key=data["key"],
+        action=data["action"],
+        describes=data["describes"],
+        params=data["params"],
+        late_params=data["late_params"],
+        runs=Runs(data["runs"]),
+        condition=data["if"],
+        timeout=parse_duration(data["timeout"]),
+        retry=RetryPolicy(
+            attempts=retry.get("attempts"),
+            wait=parse_duration(retry["wait"]),
+            max_wait=parse_duration(retry["max_wait"]),
+            jitter_pct=retry["jitter_pct"],
+            budget=parse_duration(retry["budget"]) if "budget" in retry else None,
+        ),
+        on_failure=OnFailure(data["on_failure"]),
+        is_disruptive=data["is_disruptive"],
+        is_idempotent=data["is_idempotent"],
+        is_message=data["is_message"],
+    )
+
+
+def planned_message(
+    key: str, to: Sequence[str], title: str, body: str, actions: Actions, retry: RetryPolicy
+) -> PlannedStep:
+    """One of the engine's own texts, as a step: sent, retried and recorded like any ``notify.send``."""
+    action = actions["notify.send"]
+    model = action.params_model.model_validate({"to": list(to), "title": title, "body": body})
+    return PlannedStep(
+        key=key,
+        action=action.name,
+        describes=action.describe(model),
+        params=model.model_dump(mode="json", exclude_none=True),
+        timeout=action.default_timeout,
+        retry=retry,
+        on_failure=OnFailure.CONTINUE,
+        is_disruptive=action.is_disruptive,
+        is_idempotent=action.is_idempotent,
+        is_message=action.is_message,
+    )

@@ -1,0 +1,777 @@
+"""A run's state is ``fold`` over its events; what comes next is ``next_move`` over that state and the ``Situation``.
+
+Both are pure. ``engine.pipeline`` asks for the next move and makes it, until the run sleeps or is done; a crash
+between any two events loses nothing, since the next look folds the same events and finds the same move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from remediator.core.event import Event, EventType, utc_time
+from remediator.core.guard import Pause, Word
+from remediator.core.outcome import Outcome, RunOutcome
+from remediator.core.plan import Plan, PlannedStep, Runs, holds, unpack_plan
+from remediator.core.policy import Mode
+from remediator.core.render import Context
+from remediator.errors import Reason
+
+HEARD_WITHIN = timedelta(minutes=30)
+"""A delivery younger than this says that its alerts fire, even across a restart of the engine."""
+
+LATCH_LIMIT = timedelta(hours=12)
+"""A latched subject is held to fire this long after its last word: long enough for a drain that waits for a PDB."""
+
+LOOK_AT_PAUSE = timedelta(minutes=1)
+"""A pause by a file ends without an event."""
+
+TELL_AT_LEAST = timedelta(minutes=30)
+"""People are told of one ending at most this often, however short the cooldown."""
+
+TELL_MISSING = timedelta(hours=1)
+"""… and of a label that a playbook misses, this often."""
+
+
+class Phase(StrEnum):
+    """Where a run is, for lists and metrics."""
+
+    HOLDING = "holding"
+    WAITING = "waiting"
+    ACTING = "acting"
+    VERIFYING = "verifying"
+    ENDED = "ended"
+    CLOSED = "closed"
+
+
+class MessageKind(StrEnum):
+    """The engine's own texts. The step key is ``message.<kind>``."""
+
+    WAITING = "waiting"
+    REPORT = "report"
+    ESCALATE = "escalate"
+    STILL_FIRING = "still_firing"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One try of one step.
+
+    Attributes:
+        number: from 1.
+        before: what ``observe`` saw just before.
+        outcome: None while it has no end.
+        retry_at: when the next one is due; None when this was the last.
+    """
+
+    number: int
+    started_at: datetime
+    timeout: timedelta
+    before: Mapping[str, Any]
+    targets: tuple[str, ...]
+    outcome: Outcome | None = None
+    reason: Reason = Reason.NONE
+    detail: str = ""
+    has_changed: bool = False
+    after: Mapping[str, Any] = field(default_factory=dict)
+    finished_at: datetime | None = None
+    retry_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepState:
+    """How far one step is.
+
+    Attributes:
+        attempts: in order.
+        outcome: None until the step has ended.
+    """
+
+    attempts: tuple[Attempt, ...] = ()
+    outcome: Outcome | None = None
+    reason: Reason = Reason.NONE
+    detail: str = ""
+    ended_at: datetime | None = None
+
+    @property
+    def open_attempt(self) -> Attempt | None:
+        """The attempt that has begun and has no end."""
+        return self.attempts[-1] if self.attempts and self.attempts[-1].outcome is None else None
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether the world was changed, or may have been."""
+        return any(attempt.has_changed for attempt in self.attempts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """``fold`` of a run's events.
+
+    Attributes:
+        n_events: of the engine's own; its next one is ``n_events + 1``.
+        waits_since: when its turn first came and it had to wait; None when it did not.
+        waits_for: what it waits for now, as last recorded: ``rule:reason`` each, () when nothing.
+        judged_at: of the newest verdict that allowed it.
+        planned_targets: ref → (uid, owner), as the allowing verdict saw them.
+        outcome: None until it has ended; a settled run bears the outcome that settling gave it.
+    """
+
+    plan: Plan
+    n_events: int
+    created_at: datetime
+    waits_since: datetime | None = None
+    waits_for: tuple[str, ...] = ()
+    judged_at: datetime | None = None
+    would_be: Word | None = None
+    planned_targets: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    steps: Mapping[str, StepState] = field(default_factory=dict)
+    verification: Outcome | None = None
+    cancelled_by: str = ""
+    outcome: RunOutcome | None = None
+    reason: Reason = Reason.NONE
+    detail: str = ""
+    ended_at: datetime | None = None
+    settled_by: str = ""
+
+    def step(self, key: str) -> StepState:
+        """How far a step is; the empty state for one that has not begun."""
+        return self.steps.get(key, StepState())
+
+    @property
+    def is_admitted(self) -> bool:
+        """It was allowed to act."""
+        return self.judged_at is not None
+
+    @property
+    def has_acted(self) -> bool:
+        """It changed the world, or may have."""
+        return any(self.step(step.key).has_changed for step in self.plan.steps if not step.is_message)
+
+    @property
+    def has_done_something(self) -> bool:
+        """Any of its steps was carried out, messages too."""
+        return any(
+            self.step(step.key).outcome is Outcome.SUCCEEDED or self.step(step.key).has_changed
+            for step in self.plan.steps
+        )
+
+    @property
+    def has_attempted(self) -> bool:
+        """A step has begun."""
+        return any(self.step(step.key).attempts for step in self.plan.steps)
+
+    @property
+    def steps_ended_at(self) -> datetime | None:
+        """When the last step ended."""
+        ends = [moment for step in self.plan.steps if (moment := self.step(step.key).ended_at) is not None]
+        return max(ends, default=None)
+
+    def find(self, key: str) -> PlannedStep | None:
+        """The planned step of this key."""
+        return next((step for step in (*self.plan.steps, *self.plan.resolved) if step.key == key), None)
+
+    def context(self, n_alerts: int) -> Context:
+        """What late templates see: the plan's frozen context, and what has happened since."""
+        frozen_run = self.plan.context.get("run", {})
+        assert isinstance(frozen_run, Mapping)
+        done = {
+            step.name: {
+                "outcome": (state.outcome or Outcome.SKIPPED).value if state.outcome else "",
+                "before": dict(state.attempts[-1].before) if state.attempts else {},
+                "after": dict(state.attempts[-1].after) if state.attempts else {},
+            }
+            for step in self.plan.steps
+            for state in (self.step(step.key),)
+        }
+        return {
+            **self.plan.context,
+            "alerts": n_alerts,
+            "steps": done,
+            "run": {
+                **frozen_run,
+                "outcome": self.outcome.value if self.outcome else "",
+                "reason": self.reason.value,
+                "summary": self.detail,
+            },
+        }
+
+
+def fold(events: Sequence[Event]) -> Run:
+    """The run that these events, in the log's order, make. The first is ``plan_made`` or ``plan_refused``.
+
+    Raises:
+        ValueError: the log is not one that the engine writes.
+    """
+    if not events or events[0].type not in (EventType.PLAN_MADE, EventType.PLAN_REFUSED):
+        raise ValueError("a run's log begins with plan_made or plan_refused")
+    run = Run(plan=unpack_plan(_map(events[0].data["plan"])), n_events=0, created_at=events[0].at)
+    for event in events:
+        run = replace(_after(run, event), n_events=run.n_events + (event.n > 0))
+    return run
+
+
+def _after(run: Run, event: Event) -> Run:
+    data: Mapping[str, Any] = event.data
+    match event.type:
+        case EventType.PLAN_MADE:
+            return replace(run, plan=unpack_plan(data["plan"]))
+        case EventType.PLAN_REFUSED:
+            return replace(
+                run,
+                outcome=RunOutcome.REFUSED,
+                reason=Reason(data["reason"]),
+                detail=data["detail"],
+                ended_at=event.at,
+            )
+        case EventType.TURN_WAITED:
+            return replace(run, waits_since=run.waits_since or event.at, waits_for=tuple(data["waits_for"]))
+        case EventType.VERDICT_GIVEN:
+            return _after_verdict(run, event.at, data)
+        case EventType.STEP_SKIPPED:
+            state = replace(
+                run.step(data["step"]),
+                outcome=Outcome(data["outcome"]),
+                reason=Reason(data["reason"]),
+                detail=data["detail"],
+                ended_at=event.at,
+            )
+            return _with_step(run, data["step"], state)
+        case EventType.ATTEMPT_STARTED:
+            before = run.step(data["step"])
+            attempt = Attempt(
+                number=data["attempt"],
+                started_at=event.at,
+                timeout=timedelta(milliseconds=data["timeout_ms"]),
+                before=data["before"],
+                targets=tuple(data["targets"]),
+            )
+            return _with_step(run, data["step"], replace(before, attempts=(*before.attempts, attempt)))
+        case EventType.ATTEMPT_FINISHED:
+            return _after_attempt(run, event.at, data)
+        case EventType.VERIFICATION_FINISHED:
+            return replace(run, verification=Outcome(data["outcome"]))
+        case EventType.CANCEL_REQUESTED:
+            return replace(run, cancelled_by=event.actor)
+        case EventType.RUN_FINISHED:
+            return replace(
+                run,
+                outcome=RunOutcome(data["outcome"]),
+                reason=Reason(data["reason"]),
+                detail=data["detail"],
+                ended_at=event.at,
+            )
+        case EventType.RUN_SETTLED:
+            return replace(
+                run,
+                outcome=RunOutcome(data["outcome"]),
+                reason=Reason.SETTLED_BY_PERSON,
+                detail=data["detail"],
+                settled_by=event.actor,
+            )
+        case _:
+            raise ValueError(f"{event.type} is not an event of a run")
+
+
+def _after_verdict(run: Run, at: datetime, data: Mapping[str, Any]) -> Run:
+    word = Word(data["word"])
+    if word is Word.WAIT:
+        return replace(run, waits_since=run.waits_since or at, waits_for=tuple(data["waits_for"]), would_be=word)
+    if word is Word.ALLOW:
+        targets = {target["ref"]: (target["uid"], target["owner"]) for target in data["targets"]}
+        return replace(
+            run,
+            judged_at=at if run.plan.mode is Mode.ENFORCE else None,
+            would_be=word,
+            waits_for=(),
+            planned_targets=targets,
+        )
+    return replace(run, would_be=word)
+
+
+def _after_attempt(run: Run, at: datetime, data: Mapping[str, Any]) -> Run:
+    state = run.step(data["step"])
+    retry_at = utc_time(data["retry_at"]) if data["retry_at"] else None
+    last = replace(
+        state.attempts[-1],
+        outcome=Outcome(data["outcome"]),
+        reason=Reason(data["reason"]),
+        detail=data["detail"],
+        has_changed=data["changed"],
+        after=data["after"],
+        finished_at=at,
+        retry_at=retry_at,
+    )
+    state = replace(state, attempts=(*state.attempts[:-1], last))
+    if retry_at is None:
+        state = replace(state, outcome=last.outcome, reason=last.reason, detail=last.detail, ended_at=at)
+    return _with_step(run, data["step"], state)
+
+
+def _with_step(run: Run, key: str, state: StepState) -> Run:
+    return replace(run, steps={**run.steps, key: state})
+
+
+def _map(value: Any) -> Mapping[str, Any]:
+    assert isinstance(value, Mapping)
+    return value
+
+
+# -- what is going on around the run ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """What ``next_move`` has to know beside the run itself, all of one moment.
+
+    Attributes:
+        is_open: its subject still fires, as far as deliveries say.
+        close_reason: resolved, expired, "" while it is open.
+        opened_at, closed_at: of the subject.
+        opener_fires: the alert that the plan was made from has not ended.
+        last_word_at: of the newest delivery that said that the subject fires.
+        n_alerts: how many of its alerts fire.
+        mode: of its playbook and policy now, the stricter; None when the playbook is gone.
+        up_since: since when the engine is up without a gap of five minutes.
+        gap_ended_at: end of the last such gap, None = none known.
+        away: how long the engine was down in total since each moment, as a function.
+        pause: a person stopped all acts.
+        has_told: message kinds whose ending people were told of lately, so that they are not told again.
+        is_reopened: the same values fire again, as another subject.
+    """
+
+    now: datetime
+    is_open: bool
+    close_reason: str
+    opened_at: datetime
+    closed_at: datetime | None
+    opener_fires: bool
+    last_word_at: datetime
+    n_alerts: int
+    mode: Mode | None
+    up_since: datetime
+    gap_ended_at: datetime | None = None
+    gaps: tuple[tuple[datetime, datetime], ...] = ()
+    pause: Pause | None = None
+    has_told: frozenset[MessageKind] = frozenset()
+    is_reopened: bool = False
+
+    def away_since(self, moment: datetime) -> timedelta:
+        """How long the engine was down between ``moment`` and now: that time does not count."""
+        spans = (min(end, self.now) - max(start, moment) for start, end in self.gaps if end > moment)
+        return sum((span for span in spans if span > timedelta(0)), timedelta(0))
+
+
+# -- moves -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Sleep:
+    """Nothing to do until ``until``; None = until an event wakes the run."""
+
+    until: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Nothing will ever have to be done for this run again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replan:
+    """The alert that the plan was made from has ended before the first act: plan anew from the oldest that fires."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitForWord:
+    """Its turn has come and its subject is not known to fire."""
+
+    until: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """Its turn has come: ask the targets, judge, reserve."""
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """Begin an attempt of this step."""
+
+    step: PlannedStep
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """This step's attempt has no end: look what it did."""
+
+    step_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """Do not do this step."""
+
+    step_key: str
+    reason: Reason
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """The looking is over."""
+
+    outcome: Outcome
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The run ends."""
+
+    outcome: RunOutcome
+    reason: Reason
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Tell people, in the engine's own words."""
+
+    kind: MessageKind
+    number: int
+
+
+Move = Sleep | Close | Replan | WaitForWord | Judge | Try | Look | Skip | Verified | Finish | Tell
+
+
+def next_move(run: Run, now: Situation) -> Move:
+    """What is to be done next for this run. Raises nothing.
+
+    One pass from top to bottom, in the order of PLAYBOOK.md: hold → its turn → verdict → steps → verify → end →
+    messages → ``resolved`` steps.
+    """
+    for key, state in run.steps.items():
+        if state.open_attempt is not None:
+            return Look(key)
+    if run.outcome is not None:
+        return _after_end(run, now)
+    if not run.is_admitted:
+        return _before_turn(run, now)
+    return _at_work(run, now)
+
+
+def is_known_to_fire(run: Run, now: Situation) -> bool:
+    """Whether the subject is known to fire now, told by deliveries alone.
+
+    It is open (no ``resolved`` since the last delivery), and that delivery is young, or the engine was up since then
+    and would have heard. A run by hand always fires; a latched subject for ``LATCH_LIMIT`` after its last word.
+    """
+    if run.plan.is_by_hand:
+        return True
+    if run.plan.latched:
+        return now.now < now.last_word_at + LATCH_LIMIT
+    return now.is_open and (now.now - now.last_word_at < HEARD_WITHIN or now.up_since <= now.last_word_at)
+
+
+def _gone(run: Run, now: Situation) -> Finish | None:
+    """The end of a run that has not acted and whose subject is over."""
+    if run.plan.is_by_hand:
+        return None
+    if run.plan.latched:
+        if now.now < now.last_word_at + LATCH_LIMIT:
+            return None
+        return Finish(RunOutcome.STALE, Reason.NOT_KNOWN_TO_FIRE, "no word for 12 hours")
+    if now.is_open:
+        return None
+    if now.close_reason == "resolved":
+        return Finish(RunOutcome.CANCELLED, Reason.RESOLVED, "the alert was resolved before anything was done")
+    return Finish(RunOutcome.STALE, Reason.EXPIRED, "nothing more was heard of the alert before its turn came")
+
+
+def _before_turn(run: Run, now: Situation) -> Move:
+    if run.cancelled_by:
+        return Finish(RunOutcome.CANCELLED, Reason.CANCELLED_BY_PERSON, f"cancelled by {run.cancelled_by}")
+    gone = _gone(run, now)
+    if gone is not None:
+        return gone
+    not_now = _mode_forbids(run, now)
+    if not_now is not None:
+        return not_now
+    hold_until = now.opened_at + run.plan.hold
+    if now.now < hold_until:
+        return Sleep(hold_until)
+    if not now.opener_fires and not run.plan.is_by_hand and not run.plan.latched and now.n_alerts > 0:
+        return Replan()
+    if run.plan.mode is Mode.OBSERVE and run.would_be is not None:
+        return Finish(RunOutcome.OBSERVED, Reason.MODE_OBSERVE, f"mode is observe; the verdict was {run.would_be}")
+    tell_at = tell_waiting_at(run)
+    if tell_at is not None and now.now >= tell_at:
+        move = _tell(run, MessageKind.WAITING, now.now)
+        if isinstance(move, Tell):
+            return move
+    return Judge() if is_known_to_fire(run, now) else WaitForWord(tell_at)
+
+
+def tell_waiting_at(run: Run) -> datetime | None:
+    """When people are to be told that this plan still waits for its turn; None when they were, or nobody is named."""
+    if run.waits_since is None or not run.plan.escalate_to or run.plan.mode is not Mode.ENFORCE:
+        return None
+    if run.step(f"message.{MessageKind.WAITING}").outcome is not None:
+        return None
+    return run.waits_since + run.plan.guard.tell_after
+
+
+def _mode_forbids(run: Run, now: Situation) -> Finish | None:
+    """The end of a run whose playbook may not act any more."""
+    if now.mode is None:
+        return Finish(RunOutcome.CANCELLED, Reason.PLAYBOOK_GONE, "its playbook was removed")
+    if now.mode is Mode.DISABLED:
+        return Finish(RunOutcome.CANCELLED, Reason.PLAYBOOK_DISABLED, "its playbook was disabled")
+    if now.mode is Mode.OBSERVE and run.plan.mode is Mode.ENFORCE:
+        return Finish(RunOutcome.CANCELLED, Reason.MODE_OBSERVE, "its playbook or policy was set to observe")
+    return None
+
+
+def _at_work(run: Run, now: Situation) -> Move:
+    for step in run.plan.steps:
+        state = run.step(step.key)
+        if state.outcome is Outcome.UNKNOWN:
+            detail = f"step {step.name}: {state.detail}"
+            return Finish(RunOutcome.UNKNOWN, state.reason, detail)
+        if state.outcome is Outcome.FAILED and step.on_failure.value == "stop":
+            return Finish(RunOutcome.FAILED, state.reason, f"step {step.name} failed: {state.detail}")
+        if state.outcome is not None:
+            continue
+        if run.cancelled_by:
+            return Finish(RunOutcome.CANCELLED, Reason.CANCELLED_BY_PERSON, f"cancelled by {run.cancelled_by}")
+        last = state.attempts[-1] if state.attempts else None
+        if last is None:
+            gone = _resolved_meanwhile(run, now)
+            if gone is not None:
+                return gone
+            skip = _skipped(run, step, now)
+            if skip is not None:
+                return skip
+        elif last.retry_at is not None and last.retry_at > now.now:
+            return Sleep(last.retry_at)
+        if not step.is_message:
+            not_now = _mode_forbids(run, now)
+            if not_now is not None:
+                return not_now
+            if now.pause is not None:
+                return Sleep(now.now + LOOK_AT_PAUSE)
+            assert run.judged_at is not None
+            if now.gap_ended_at is not None and run.judged_at < now.gap_ended_at:
+                return _judge_anew(run, now)
+        return Try(step, len(state.attempts) + 1)
+    return _verify(run, now)
+
+
+def _resolved_meanwhile(run: Run, now: Situation) -> Finish | None:
+    if now.is_open or run.plan.is_by_hand or run.plan.latched:
+        return None
+    if not run.has_attempted and now.close_reason == "resolved":
+        return Finish(RunOutcome.CANCELLED, Reason.RESOLVED, "the alert was resolved before anything was done")
+    if run.plan.stop_on_resolve and now.close_reason == "resolved":
+        return Finish(RunOutcome.CANCELLED, Reason.RESOLVED, "the alert was resolved before the next step")
+    return None
+
+
+def _judge_anew(run: Run, now: Situation) -> Move:
+    """The engine was away: the next act is judged anew, and its subject must be known to fire."""
+    if not run.has_acted:
+        gone = _gone(run, now)
+        if gone is not None:
+            return gone
+    elif not now.is_open and not run.plan.latched and not run.plan.is_by_hand:
+        return Finish(RunOutcome.CANCELLED, Reason.RESOLVED, "the alert ended while the engine was away")
+    if not is_known_to_fire(run, now):
+        return WaitForWord(None)
+    return Judge()
+
+
+def _skipped(run: Run, step: PlannedStep, now: Situation) -> Skip | None:
+    if step.runs is Runs.NO:
+        return Skip(step.key, Reason.CONDITION, "its `if` is false")
+    if step.runs is Runs.LATE and not holds(step, run.context(now.n_alerts)):
+        return Skip(step.key, Reason.CONDITION, "its `if` is false")
+    return None
+
+
+def _verify(run: Run, now: Situation) -> Move:
+    ended_at = run.steps_ended_at
+    if run.plan.verify and run.has_acted and run.verification is None and ended_at is not None:
+        within = min(check.within for check in run.plan.verify)
+        if run.plan.is_by_hand:
+            return Verified(Outcome.UNKNOWN, "a run by hand has no alert to be resolved")
+        if now.close_reason == "resolved" and now.closed_at is not None:
+            return Verified(Outcome.SUCCEEDED, "the alert was resolved")
+        if not now.is_open:
+            return Verified(Outcome.UNKNOWN, f"the alert ended without being resolved ({now.close_reason})")
+        until = ended_at + within + now.away_since(ended_at)
+        if now.now < until:
+            return Sleep(until)
+        return Verified(Outcome.FAILED, "the alert still fires")
+    return _conclude(run)
+
+
+def _conclude(run: Run) -> Finish:
+    if run.verification is Outcome.FAILED:
+        return Finish(RunOutcome.INEFFECTIVE, Reason.STILL_FIRING, "the alert still fires after the last step")
+    if run.verification is Outcome.UNKNOWN:
+        return Finish(RunOutcome.UNVERIFIED, Reason.NONE, "whether it helped could not be seen")
+    counted = [step for step in run.plan.steps if not step.is_message] or list(run.plan.steps)
+    states = [(step, run.step(step.key)) for step in counted]
+    done = [state for _, state in states if state.outcome is Outcome.SUCCEEDED]
+    failed = [(step, state) for step, state in states if state.outcome is Outcome.FAILED]
+    if done:
+        helped = " and the alert was resolved" if run.verification is Outcome.SUCCEEDED else ""
+        return Finish(RunOutcome.SUCCEEDED, Reason.NONE, f"all steps were done{helped}")
+    if failed:
+        step, state = failed[0]
+        return Finish(RunOutcome.FAILED, state.reason, f"step {step.name} failed: {state.detail}")
+    reason = next((state.reason for _, state in states if state.reason is not Reason.NONE), Reason.ALREADY_SO)
+    return Finish(RunOutcome.UNCHANGED, reason, "there was nothing to change")
+
+
+WITHOUT_A_FIX = frozenset(
+    {
+        RunOutcome.FAILED,
+        RunOutcome.UNKNOWN,
+        RunOutcome.UNVERIFIED,
+        RunOutcome.INEFFECTIVE,
+        RunOutcome.REFUSED,
+        RunOutcome.EXPIRED,
+        RunOutcome.STALE,
+    }
+)
+"""Endings that people are told of through ``escalate``."""
+
+TAKEN_AWAY = frozenset({Reason.PLAYBOOK_GONE, Reason.PLAYBOOK_DISABLED, Reason.MODE_OBSERVE})
+"""Reasons of a cancelled run that people are told of too: nobody else will act now."""
+
+
+def is_to_escalate(run: Run, is_open: bool) -> bool:
+    """Whether this ending is told through ``escalate``."""
+    if not run.plan.escalate_to or run.plan.mode is not Mode.ENFORCE:
+        return False
+    if run.outcome is RunOutcome.CANCELLED:
+        return run.reason in TAKEN_AWAY
+    if run.outcome not in WITHOUT_A_FIX:
+        return False
+    if run.plan.is_messages_alone and run.plan.steps and run.outcome is RunOutcome.REFUSED:
+        return False  # it only wanted to say again what was said a moment ago
+    return is_open or run.plan.latched or run.has_acted
+
+
+def tell_gap(run: Run) -> timedelta:
+    """How long one ending of one playbook's values is not told again."""
+    if run.outcome is RunOutcome.REFUSED and run.reason is Reason.MISSING_LABEL:
+        return max(run.plan.guard.cooldown, TELL_MISSING)
+    return max(run.plan.guard.cooldown, TELL_AT_LEAST)
+
+
+def _after_end(run: Run, now: Situation) -> Move:
+    wakes: list[datetime] = []
+    for kind, is_due in (
+        (MessageKind.ESCALATE, is_to_escalate(run, now.is_open)),
+        (MessageKind.REPORT, bool(run.plan.report_to) and run.has_acted and run.plan.mode is Mode.ENFORCE),
+    ):
+        told = _message(run, kind, now) if is_due else None
+        if isinstance(told, Sleep):
+            assert told.until is not None
+            wakes.append(told.until)
+        elif told is not None:
+            return told
+    if run.outcome is RunOutcome.UNKNOWN:
+        return Sleep(min(wakes, default=None))  # a person settles it
+    move = _resolved_steps(run, now)
+    if move is not None and not isinstance(move, Sleep):
+        return move
+    still = _still_firing(run, now)
+    if still is not None and not isinstance(still, Sleep):
+        return still
+    wakes += [sleep.until for sleep in (move, still) if isinstance(sleep, Sleep) and sleep.until is not None]
+    if wakes:
+        return Sleep(min(wakes))
+    return Close() if move is None and still is None else Sleep(None)
+
+
+def _message(run: Run, kind: MessageKind, now: Situation) -> Tell | Skip | Sleep | None:
+    state = run.step(f"message.{kind}")
+    if state.outcome is not None:
+        return None
+    if kind in now.has_told and not state.attempts:
+        return Skip(f"message.{kind}", Reason.COOLDOWN, "people were told of this a moment ago")
+    return _tell(run, kind, now.now)
+
+
+def _tell(run: Run, kind: MessageKind, now: datetime) -> Tell | Sleep:
+    attempts = run.step(f"message.{kind}").attempts
+    if attempts and attempts[-1].retry_at is not None and attempts[-1].retry_at > now:
+        return Sleep(attempts[-1].retry_at)
+    return Tell(kind, len(attempts) + 1)
+
+
+def _resolved_steps(run: Run, now: Situation) -> Move | None:
+    """``resolved`` steps come after the end, once, when the subject is resolved and has stayed so for ``hold``."""
+    pending = [step for step in run.plan.resolved if run.step(step.key).outcome is None]
+    if not pending or not run.has_done_something or run.plan.is_by_hand:
+        return None
+    if now.is_open:
+        return Sleep(None)
+    step = pending[0]
+    if now.close_reason != "resolved" or now.closed_at is None:
+        return None
+    state = run.step(step.key)
+    if not state.attempts and now.is_reopened:
+        return Skip(step.key, Reason.FIRED_AGAIN, "it fires again")
+    until = now.closed_at + run.plan.hold
+    if now.now < until:
+        return Sleep(until)
+    previous = run.plan.resolved[: run.plan.resolved.index(step)]
+    if any(run.step(done.key).outcome is Outcome.FAILED and done.on_failure.value == "stop" for done in previous):
+        return Skip(step.key, Reason.STEP_FAILED, "a step before it failed")
+    skip = _skipped(run, step, now) if not state.attempts else None
+    if skip is not None:
+        return skip
+    last = state.attempts[-1] if state.attempts else None
+    if last is not None and last.retry_at is not None and last.retry_at > now.now:
+        return Sleep(last.retry_at)
+    if not step.is_message and _mode_forbids(run, now) is not None:
+        return Skip(step.key, Reason.MODE_OBSERVE, "its playbook may not act any more")
+    if not step.is_message and now.pause is not None:
+        return Sleep(now.now + LOOK_AT_PAUSE)
+    return Try(step, len(state.attempts) + 1)
+
+
+def _still_firing(run: Run, now: Situation) -> Move | None:
+    """A subject that fires on long after its run succeeded is told once; there is no second run."""
+    if run.outcome is not RunOutcome.SUCCEEDED or not run.has_acted or not run.plan.escalate_to:
+        return None
+    if not now.is_open or run.plan.is_by_hand or run.ended_at is None:
+        return None
+    until = run.ended_at + tell_gap(run)
+    if now.now < until:
+        return Sleep(until)
+    return _message(run, MessageKind.STILL_FIRING, now)
+
+
+def phase_of(run: Run, now: Situation) -> Phase:
+    """Where the run is, for lists and metrics."""
+    if run.outcome is not None:
+        return Phase.ENDED
+    if run.is_admitted:
+        pending = any(run.step(step.key).outcome is None for step in run.plan.steps)
+        return Phase.ACTING if pending else Phase.VERIFYING
+    return Phase.HOLDING if now.now < now.opened_at + run.plan.hold else Phase.WAITING
+
+
+def waiting_text(reasons: Sequence[str]) -> str:
+    """``waits_for`` for people."""
+    return ", ".join(reason.replace("_", " ") for reason in reasons)

@@ -1,0 +1,218 @@
+"""A dry run: what would be done for a delivery, and why not more. It cannot act.
+
+The same ``decode``, ``match``, ``make_plan``, ``ask_targets`` and ``judge`` as the real thing, with clients that can
+only look and a store opened read-only. Nothing here holds an object that can change anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from remediator.core.action import JsonValue
+from remediator.core.alert import Alert, AlertGroup, AlertStatus
+from remediator.core.decode import decode
+from remediator.core.guard import AskedTargets, Facts, Pause, RuleAnswer, judge
+from remediator.core.match import IgnoredMatch, Match, MissingPer, PlaybookIndex, explain
+from remediator.core.plan import Actions, Plan, PlannedStep, Runs, make_plan, missing_key, subject_id
+from remediator.core.playbook import PlaybookSet
+from remediator.core.run import Run
+from remediator.core.units import print_duration
+from remediator.engine.reserve import PauseSource, ask_targets, gather, target_data
+from remediator.store import Connection, subjects
+
+
+def dry_run(
+    body: bytes,
+    *,
+    playbooks: PlaybookSet,
+    actions: Actions,
+    clients: Any,
+    now: datetime,
+    conn: Connection | None,
+    pause: PauseSource,
+) -> dict[str, Any]:
+    """Plan and judge every firing alert of a delivery as if it were new.
+
+    Args:
+        body: as Alertmanager would post it.
+        clients: ``ReadOnlyClients``.
+        conn: on the store, read-only; None where there is none yet: then nothing was ever done.
+
+    Returns:
+        ``alerts`` (each with ``matches`` and ``not_matched``) and ``bad_alerts``.
+
+    Raises:
+        DecodeError: the body is not a delivery.
+    """
+    group = decode(body, now)
+    index = PlaybookIndex(playbooks)
+    return {
+        "alerts": [
+            _alert(alert, group, index, playbooks, actions, clients, now, conn, pause) for alert in group.alerts
+        ],
+        "bad_alerts": [{"index": bad.index, "problem": bad.problem} for bad in group.bad_alerts],
+    }
+
+
+def _alert(
+    alert: Alert,
+    group: AlertGroup,
+    index: PlaybookIndex,
+    playbooks: PlaybookSet,
+    actions: Actions,
+    clients: Any,
+    now: datetime,
+    conn: Connection | None,
+    pause: PauseSource,
+) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "labels": dict(alert.labels),
+        "fingerprint": alert.fingerprint,
+        "status": alert.status.value,
+        "matches": [],
+        "not_matched": [],
+    }
+    if alert.status is not AlertStatus.FIRING:
+        shown["problem"] = "it is resolved: it ends its subjects and starts nothing"
+        return shown
+    matches = index.match(alert.labels)
+    matched = {match.playbook.name for match in matches}
+    for match in matches:
+        if isinstance(match, IgnoredMatch):
+            shown["not_matched"].append({"playbook": match.playbook.name, "why": [f"ignored: {match.why}"]})
+        else:
+            shown["matches"].append(_match(match, alert, group, playbooks, actions, clients, now, conn, pause))
+    for playbook in playbooks.playbooks:
+        if playbook.name not in matched:
+            shown["not_matched"].append({"playbook": playbook.name, "why": list(explain(alert.labels, playbook))})
+    return shown
+
+
+def _match(
+    match: Match | MissingPer,
+    alert: Alert,
+    group: AlertGroup,
+    playbooks: PlaybookSet,
+    actions: Actions,
+    clients: Any,
+    now: datetime,
+    conn: Connection | None,
+    pause: PauseSource,
+) -> dict[str, Any]:
+    name, case = match.playbook.name, match.case.name
+    per_key = match.per_key if isinstance(match, Match) else missing_key(match)
+    group_context: dict[str, JsonValue] = {
+        "labels": dict(group.group_labels),
+        "receiver": group.receiver,
+        "external_url": group.external_url,
+    }
+    plan, refusal = make_plan(
+        match,
+        alert,
+        group_context,
+        subject=subject_id(name, case, per_key, "dry-run"),
+        rules=playbooks,
+        actions=actions,
+    )
+    shown: dict[str, Any] = {
+        "playbook": name,
+        "case": case,
+        "mode": plan.mode.value,
+        "per": dict(plan.per),
+        "run_id": plan.run_id,
+        "hold": print_duration(plan.hold),
+        "steps": [],
+        "resolved": [],
+    }
+    if refusal is not None:
+        shown["refused"] = {"reason": refusal.reason.value, "detail": refusal.detail}
+        return shown
+    run = Run(plan=plan, n_events=0, created_at=now)
+    asked = ask_targets(plan, actions, clients, now, run.context(1))
+    shown["steps"] = [_step(step, asked) for step in plan.steps]
+    shown["resolved"] = [_step(step, asked) for step in plan.resolved]
+    shown["verify"] = [{"alert": "resolved", "within": print_duration(check.within)} for check in plan.verify]
+    facts = _facts(conn, run, asked, playbooks, now, pause)
+    verdict = judge(plan, facts)
+    shown["verdict"] = {
+        "word": verdict.word.value,
+        "reasons": [_answer(answer) for answer in verdict.reasons],
+        "answers": [_answer(answer) for answer in verdict.answers],
+    }
+    if conn is not None and (held := _held_by(conn, plan)):
+        shown["open_subject"] = held
+    return shown
+
+
+def _facts(
+    conn: Connection | None,
+    run: Run,
+    asked: AskedTargets,
+    playbooks: PlaybookSet,
+    now: datetime,
+    pause: PauseSource,
+) -> Facts:
+    if conn is not None:
+        return gather(conn, run, asked, playbooks.policy, pause(conn), now)
+    none: Pause | None = None
+    return Facts(
+        now=now,
+        asked=asked,
+        policy=playbooks.policy,
+        pause=none,
+        last_disruptive={},
+        last_acted_at=None,
+        acted_at=(),
+        n_admitted=0,
+        busy={},
+    )
+
+
+def _held_by(conn: Connection, plan: Plan) -> str:
+    """The open subject of the same values, whose one run there is already: a real delivery would only repeat it."""
+    held = subjects.open_subject(conn, plan.playbook, plan.case, plan.per_key)
+    return held.id if held is not None else ""
+
+
+def _step(step: PlannedStep, asked: AskedTargets) -> dict[str, Any]:
+    words = {Runs.YES: "yes", Runs.NO: "no", Runs.LATE: "decided later"}
+    retry: dict[str, Any] = {
+        "wait": print_duration(step.retry.wait),
+        "max_wait": print_duration(step.retry.max_wait),
+        "jitter": f"{step.retry.jitter_pct}%",
+    }
+    if step.retry.attempts is not None:
+        retry["attempts"] = step.retry.attempts
+    if step.retry.budget is not None:
+        retry["budget"] = print_duration(step.retry.budget)
+    shown: dict[str, Any] = {
+        "name": step.name,
+        "action": step.action,
+        "describes": step.describes,
+        "params": {**step.params, **step.late_params},
+        "if": step.condition,
+        "runs": words[step.runs],
+        "timeout": print_duration(step.timeout),
+        "retry": retry,
+        "on_failure": step.on_failure.value,
+        "targets": [],
+    }
+    targeting = asked.by_step.get(step.key)
+    if targeting is not None:
+        shown["targets"] = [target_data(target) for target in targeting.targets]
+        shown["affects"] = [target_data(target) for target in targeting.affects]
+    elif asked.problem is not None and not step.is_message and asked.problem.detail.startswith(f"step {step.name}:"):
+        shown["problem"] = asked.problem.detail
+    return shown
+
+
+def _answer(answer: RuleAnswer) -> Mapping[str, str]:
+    return {
+        "rule": answer.rule,
+        "word": answer.word.value,
+        "reason": answer.reason.value,
+        "detail": answer.detail,
+        "lifts_at": answer.lifts_at.isoformat() if answer.lifts_at is not None else "",
+    }

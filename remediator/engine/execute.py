@@ -1,0 +1,429 @@
+"""Stage 6, execute: ``PlannedStep`` → ``Outcome`` after 1..n attempts, each recorded before and after.
+
+The one place that calls ``apply``, and with ``clients/*`` the only one that catches broadly: what an action raises
+becomes an outcome, and after it nobody asks the action what happened. An attempt whose fate is unclear keeps no end: it
+is looked at (``look``) against what ``attempt_started`` kept, now or by the engine that starts after a crash.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from pydantic import ValidationError
+from tenacity import DoSleep, RetryCallState, RetryError, Retrying, retry_if_exception_type, wait_exponential
+
+from remediator.core.action import Action, ActionParams, Change, JsonValue, Targeting
+from remediator.core.event import EventType, utc_text
+from remediator.core.guard import Word, protection
+from remediator.core.outcome import Effect, Outcome, RunOutcome
+from remediator.core.plan import Actions, PlannedStep, params_of
+from remediator.core.policy import Policy
+from remediator.core.retry import RetryPolicy
+from remediator.core.run import Attempt, Finish, MessageKind, Run
+from remediator.core.units import cut
+from remediator.engine.clock import Clock
+from remediator.engine.record import Recorder
+from remediator.errors import (
+    ActionError,
+    MissingValueError,
+    Reason,
+    TransientActionError,
+    UnknownEffectError,
+)
+from remediator.store import runs
+from remediator.store.engine import Store
+from remediator.store.writer import Tx
+from remediator.telemetry import get_logger, redact
+
+log = get_logger(__name__)
+
+DETAIL_LIMIT = 500
+"""Characters of others' error texts that are kept."""
+
+LOOK_AGAIN = timedelta(seconds=5)
+"""An attempt of unclear fate is looked at so often."""
+
+LOOK_AFTER_START = timedelta(minutes=1)
+"""After a start of the engine a system that cannot be asked has this long to answer, before people are called."""
+
+
+class Executor:
+    """Makes attempts and looks at what they did.
+
+    Args:
+        jitter: a random number in [-1, 1]; tests pass one that is always 0.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        recorder: Recorder,
+        actions: Actions,
+        clients: Any,
+        clock: Clock,
+        *,
+        jitter: Callable[[], float] = lambda: random.uniform(-1, 1),  # noqa: S311 spreads load, guards nothing
+    ) -> None:
+        self._store = store
+        self._recorder = recorder
+        self._actions = actions
+        self._clients = clients
+        self._clock = clock
+        self._jitter = jitter
+        self._started_at = clock.now()
+
+    # -- one attempt
+
+    def attempt(
+        self, run: Run, step: PlannedStep, number: int, n_alerts: int, policy: Policy, told: MessageKind | None = None
+    ) -> Finish | None:
+        """Make one attempt: look again, record, act, record.
+
+        Args:
+            n_alerts: how many of the subject's alerts fire, for late values.
+            policy: in force now.
+            told: the kind, where the step is one of the engine's own messages.
+
+        Returns:
+            The run's end where the targets are not what was judged; else None, and the log says what happened.
+
+        Raises:
+            StoreError: before the act: nothing was done. After it: the attempt has no end, and is looked at.
+        """
+        action = self._actions[step.action]
+        try:
+            params = params_of(step, action, run.context(n_alerts))
+            targeting = Targeting() if step.is_message else action.targets(params, self._clients)
+            refused = self._look_at_targets(run, targeting, policy)
+            if refused is not None:
+                return refused
+            if self._is_replaced(run, step, targeting):
+                return None
+            before = action.observe(params, self._clients)
+        except ActionError as error:
+            self._begin_and_fail(run, step, number, error)
+            return None
+        except (MissingValueError, ValidationError) as error:
+            self._begin_and_fail(run, step, number, ActionError(str(error), reason=Reason.BAD_PARAMS))
+            return None
+        refs = tuple(target.ref for target in targeting.targets)
+        self._store.write(lambda tx: self._started(tx, run, step, number, refs, before))
+        started_at = self._clock.now()
+        n_after = run.n_events + 1
+        try:
+            change = action.apply(params, self._clients, before, step.timeout)
+        except UnknownEffectError as error:
+            log.warning("attempt of unclear fate", run_id=run.plan.run_id, step=step.name, problem=str(error))
+            return None
+        except ActionError as error:
+            failure: ActionError = error
+        except Exception as error:
+            log.exception("unexpected error in an action", run_id=run.plan.run_id, step=step.name)
+            failure = ActionError(f"{type(error).__name__}: {error}", reason=Reason.UNEXPECTED)
+        else:
+            self._store.write(lambda tx: self._done(tx, run, step, number, n_after, started_at, refs, change, told))
+            return None
+        retry_at = self._retry_at(run, step, number, failure)
+        self._store.write(lambda tx: self._failed(tx, run, step, number, n_after, started_at, refs, failure, retry_at))
+        return None
+
+    def _look_at_targets(self, run: Run, targeting: Targeting, policy: Policy) -> Finish | None:
+        """Right before the act: the policy in force, and whether the targets still belong to whom they did."""
+        answer = protection((*targeting.targets, *targeting.affects), policy)
+        if answer.word is Word.REFUSE:
+            return Finish(RunOutcome.REFUSED, answer.reason, answer.detail)
+        for target in targeting.targets:
+            planned = run.planned_targets.get(target.ref)
+            if planned is None and run.planned_targets:
+                detail = f"{target.ref} is not what was judged ({', '.join(run.planned_targets)})"
+                return Finish(RunOutcome.REFUSED, Reason.TARGET_CHANGED, detail)
+            if planned is not None and planned[1] != target.owner:
+                detail = f"{target.ref} has another owner now: {target.owner or 'none'}, was {planned[1] or 'none'}"
+                return Finish(RunOutcome.REFUSED, Reason.TARGET_CHANGED, detail)
+        return None
+
+    def _is_replaced(self, run: Run, step: PlannedStep, targeting: Targeting) -> bool:
+        """A target that was made anew since the verdict is a new one: what was to be mended is gone."""
+        for target in targeting.targets:
+            planned = run.planned_targets.get(target.ref)
+            if planned is None or planned[0] == target.uid:
+                continue
+            detail = f"{target.ref} was replaced since it was judged ({planned[0][:12]} → {target.uid[:12]})"
+            self.skip(run, step.key, Outcome.UNCHANGED, Reason.REPLACED, detail)
+            return True
+        return False
+
+    def skip(self, run: Run, step_key: str, outcome: Outcome, reason: Reason, detail: str) -> None:
+        """Record that a step is not carried out. Raises StoreError."""
+        data = {"step": step_key, "outcome": outcome.value, "reason": reason.value, "detail": detail}
+        n, now = run.n_events + 1, self._clock.now()
+        self._store.write(
+            lambda tx: self._recorder.append_to_run(
+                tx, run.plan, n, EventType.STEP_SKIPPED, now, data, outcome=outcome.value
+            )
+        )
+
+    def _begin_and_fail(self, run: Run, step: PlannedStep, number: int, error: ActionError) -> None:
+        """An attempt that failed while it only looked: nothing was sent."""
+        failure = error
+        if isinstance(error, UnknownEffectError):
+            failure = TransientActionError(str(error), target=error.target)
+        retry_at = self._retry_at(run, step, number, failure)
+        refs = (error.target,) if error.target else ()
+
+        def both(tx: Tx) -> None:
+            self._started(tx, run, step, number, refs, {})
+            self._failed(tx, run, step, number, run.n_events + 1, self._clock.now(), refs, failure, retry_at)
+
+        self._store.write(both)
+
+    # -- what is recorded
+
+    def _started(
+        self,
+        tx: Tx,
+        run: Run,
+        step: PlannedStep,
+        number: int,
+        refs: tuple[str, ...],
+        before: Mapping[str, JsonValue],
+    ) -> None:
+        data: dict[str, JsonValue] = {
+            "step": step.key,
+            "attempt": number,
+            "action": step.action,
+            "describes": step.describes,
+            "params": dict(step.params),
+            "targets": list(refs),
+            "before": dict(before),
+            "timeout_ms": int(step.timeout.total_seconds() * 1000),
+        }
+        self._recorder.append_to_run(
+            tx, run.plan, run.n_events + 1, EventType.ATTEMPT_STARTED, self._clock.now(), data, target=", ".join(refs)
+        )
+
+    def _done(
+        self,
+        tx: Tx,
+        run: Run,
+        step: PlannedStep,
+        number: int,
+        n_before: int,
+        started_at: datetime,
+        refs: tuple[str, ...],
+        change: Change,
+        told: MessageKind | None = None,
+    ) -> None:
+        outcome = Outcome.SUCCEEDED if change.changed else Outcome.UNCHANGED
+        reason = Reason.NONE if change.changed else Reason.ALREADY_SO
+        self._finished(
+            tx, run, step, number, n_before, started_at, refs, outcome, reason, change.detail,
+            changed=change.changed, after=change.after,
+        )  # fmt: skip
+        if told is not None and run.outcome is not None:
+            runs.note_told(tx.conn, run.plan.playbook, run.plan.per_key, ending_of(told, run), self._clock.now())
+
+    def _failed(
+        self,
+        tx: Tx,
+        run: Run,
+        step: PlannedStep,
+        number: int,
+        n_before: int,
+        started_at: datetime,
+        refs: tuple[str, ...],
+        error: ActionError,
+        retry_at: datetime | None,
+    ) -> None:
+        self._finished(
+            tx, run, step, number, n_before, started_at, refs, Outcome.FAILED, error.reason, str(error),
+            changed=False, after={}, retry_at=retry_at,
+        )  # fmt: skip
+
+    def _finished(
+        self,
+        tx: Tx,
+        run: Run,
+        step: PlannedStep,
+        number: int,
+        n_before: int,
+        started_at: datetime,
+        refs: tuple[str, ...],
+        outcome: Outcome,
+        reason: Reason,
+        detail: str,
+        *,
+        changed: bool,
+        after: Mapping[str, JsonValue],
+        retry_at: datetime | None = None,
+    ) -> None:
+        now = self._clock.now()
+        data: dict[str, JsonValue] = {
+            "step": step.key,
+            "attempt": number,
+            "action": step.action,
+            "outcome": outcome.value,
+            "reason": reason.value,
+            "detail": cut(redact(detail), DETAIL_LIMIT),
+            "changed": changed,
+            "after": dict(after),
+            "duration_ms": max(0, int((now - started_at).total_seconds() * 1000)),
+            "retry_at": utc_text(retry_at) if retry_at is not None else "",
+        }
+        self._recorder.append_to_run(
+            tx, run.plan, n_before + 1, EventType.ATTEMPT_FINISHED, now, data,
+            target=", ".join(refs), outcome=outcome.value,
+        )  # fmt: skip
+        is_step = step.key.startswith("steps.")
+        if changed and not step.is_message:
+            runs.note_act(tx.conn, run.plan, refs, now, is_disruptive=step.is_disruptive)
+        elif outcome is Outcome.SUCCEEDED and is_step and run.plan.is_messages_alone:
+            runs.note_act(tx.conn, run.plan, (), now, is_disruptive=False)
+
+    # -- an attempt without an end
+
+    def look(self, run: Run, step: PlannedStep) -> datetime | None:
+        """Find out what an attempt without an end did, and record its end where that is clear.
+
+        "It happened" needs evidence. "It did not happen" is concluded only when the attempt's time-out has passed since
+        its start and the target is as before; it counts as a transient failure. While unclear, an idempotent action is
+        tried again, and any other becomes ``unknown`` once its time-out has passed.
+
+        Returns:
+            When to look again; None when the end is recorded.
+
+        Raises:
+            StoreError: look again.
+        """
+        attempt = run.step(step.key).open_attempt
+        assert attempt is not None
+        now = self._clock.now()
+        if step.is_message:
+            lost = ActionError("nobody knows whether it was sent", reason=Reason.NOTIFY)
+            self._end_failed(run, step, attempt, lost, changed=False, after={})
+            return None
+        over_at = attempt.started_at + attempt.timeout
+        effect, state, why = self._effect(run, step, attempt)
+        if effect is Effect.HAPPENED:
+            detail = "no answer came; the target shows that it happened"
+            self._end(run, step, attempt, Outcome.SUCCEEDED, Reason.NONE, detail, changed=True, after=state)
+            return None
+        if effect is None:  # the system could not be asked
+            over_at = max(over_at, self._started_at + LOOK_AFTER_START)
+        if now < over_at:
+            return min(now + LOOK_AGAIN, over_at)
+        if effect is Effect.AS_BEFORE:
+            lost = TransientActionError("no answer came, and the target is as before", reason=Reason.DID_NOT_HAPPEN)
+            self._end_failed(run, step, attempt, lost, changed=False, after=state)
+            return None
+        detail = f"nobody knows whether it happened: {why}"
+        if step.is_idempotent:
+            unclear = TransientActionError(detail, reason=Reason.UNKNOWN_EFFECT)
+            self._end_failed(run, step, attempt, unclear, changed=True, after=state)
+        else:
+            self._end(run, step, attempt, Outcome.UNKNOWN, Reason.UNKNOWN_EFFECT, detail, changed=True, after=state)
+        return None
+
+    def _effect(
+        self, run: Run, step: PlannedStep, attempt: Attempt
+    ) -> tuple[Effect | None, Mapping[str, JsonValue], str]:
+        action: Action[Any] = self._actions[step.action]
+        try:
+            params: ActionParams = params_of(step, action, run.context(1))
+            state = action.observe(params, self._clients)
+        except TransientActionError as error:
+            return None, {}, str(error)
+        except (ActionError, MissingValueError, ValidationError) as error:
+            return Effect.UNCLEAR, {}, str(error)
+        return action.effect(params, attempt.before, state), state, "the target does not tell"
+
+    def _end(
+        self,
+        run: Run,
+        step: PlannedStep,
+        attempt: Attempt,
+        outcome: Outcome,
+        reason: Reason,
+        detail: str,
+        *,
+        changed: bool,
+        after: Mapping[str, JsonValue],
+        retry_at: datetime | None = None,
+    ) -> None:
+        self._store.write(
+            lambda tx: self._finished(
+                tx, run, step, attempt.number, run.n_events, attempt.started_at, attempt.targets, outcome,
+                reason, detail, changed=changed, after=after, retry_at=retry_at,
+            )
+        )  # fmt: skip
+
+    def _end_failed(
+        self,
+        run: Run,
+        step: PlannedStep,
+        attempt: Attempt,
+        error: ActionError,
+        *,
+        changed: bool,
+        after: Mapping[str, JsonValue],
+    ) -> None:
+        retry_at = self._retry_at(run, step, attempt.number, error)
+        self._end(
+            run, step, attempt, Outcome.FAILED, error.reason, str(error),
+            changed=changed, after=after, retry_at=retry_at,
+        )  # fmt: skip
+
+    def _retry_at(self, run: Run, step: PlannedStep, number: int, error: ActionError) -> datetime | None:
+        attempts = run.step(step.key).attempts
+        first = attempts[0].started_at if attempts else self._clock.now()
+        return decide_retry(step.retry, number, error, first, self._clock.now(), self._jitter)
+
+
+def decide_retry(
+    policy: RetryPolicy,
+    number: int,
+    error: ActionError,
+    first_started_at: datetime,
+    now: datetime,
+    jitter: Callable[[], float],
+) -> datetime | None:
+    """When to try again after the ``number``-th attempt failed with ``error``; None = never.
+
+    tenacity decides, one failure at a time, and its sleep becomes a due time: it survives a restart and holds no
+    thread. The stop condition is a callable on our clock, since tenacity reads its own.
+
+    Args:
+        jitter: a random number in [-1, 1].
+    """
+
+    def wait(state: RetryCallState) -> float:
+        base = wait_exponential(multiplier=policy.wait.total_seconds(), max=policy.max_wait.total_seconds())(state)
+        spread = base * (1 + jitter() * policy.jitter_pct / 100)
+        asked_for = error.retry_after_s if isinstance(error, TransientActionError) else None
+        return max(spread, asked_for or 0.0)
+
+    def stop(state: RetryCallState) -> bool:
+        if policy.attempts is not None and state.attempt_number >= policy.attempts:
+            return True
+        next_at = now + timedelta(seconds=state.upcoming_sleep)
+        return policy.budget is not None and next_at > first_started_at + policy.budget
+
+    retrying = Retrying(retry=retry_if_exception_type(TransientActionError), wait=wait, stop=stop)
+    retrying.begin()
+    state = RetryCallState(retrying, None, (), {})
+    state.attempt_number = number
+    state.set_exception((type(error), error, None))
+    try:
+        pause_s = retrying.iter(state)
+    except (RetryError, ActionError):  # it gives up: out of attempts or budget, or not worth another
+        return None
+    assert isinstance(pause_s, DoSleep)
+    return now + timedelta(seconds=pause_s)
+
+
+def ending_of(kind: MessageKind, run: Run) -> str:
+    """What people are told once per ``tell_gap``: a kind of message about one kind of ending."""
+    return f"{kind.value}:{run.outcome.value if run.outcome is not None else ''}"

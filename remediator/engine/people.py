@@ -1,0 +1,230 @@
+"""What people do to a running engine: pause and resume it, run a playbook by hand, cancel a run, settle one.
+
+Each act is recorded with the person's name, in the transaction that does it. None of them touches a target: runs do.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from remediator.core.alert import Alert, AlertStatus, fingerprint, label_key
+from remediator.core.event import Event, EventType, utc_text
+from remediator.core.guard import Pause
+from remediator.core.match import IgnoredMatch, Match, explain
+from remediator.core.outcome import RunOutcome
+from remediator.core.plan import Actions, make_plan, subject_id
+from remediator.engine.clock import Clock
+from remediator.engine.dispatch import Dispatch
+from remediator.engine.receive import open_with_plan
+from remediator.engine.record import Recorder
+from remediator.engine.reload import Reloader
+from remediator.errors import Reason, RequestError
+from remediator.store import Connection, audit, runs
+from remediator.store.engine import Store
+from remediator.store.writer import Tx
+
+
+class PauseSwitch:
+    """Who has paused the engine: a person through the API, or whoever made the pause file."""
+
+    def __init__(self, pause_file: Path | None) -> None:
+        self._file = pause_file
+
+    def __call__(self, conn: Connection) -> Pause | None:
+        """The pause in force, None when there is none."""
+        pause = runs.get_pause(conn)
+        if pause is not None or self._file is None or not self._file.exists():
+            return pause
+        return Pause(by="pause file", reason=f"the file {self._file} exists", at="")
+
+
+class People:
+    """The acts of people."""
+
+    def __init__(
+        self,
+        store: Store,
+        recorder: Recorder,
+        reloader: Reloader,
+        actions: Actions,
+        clock: Clock,
+        dispatch: Dispatch,
+    ) -> None:
+        self._store = store
+        self._recorder = recorder
+        self._reloader = reloader
+        self._actions = actions
+        self._clock = clock
+        self._dispatch = dispatch
+
+    def pause(self, actor: str, reason: str) -> dict[str, Any]:
+        """Let no act begin until ``resume``; messages pass, and what is under way goes on to the end of its step.
+
+        Raises:
+            RequestError: 409, it is paused already.
+        """
+        now = self._clock.now()
+        value = {"by": actor, "reason": reason, "at": utc_text(now)}
+
+        def work(tx: Tx) -> None:
+            held = runs.get_pause(tx.conn)
+            if held is not None:
+                raise RequestError(f"already paused by {held.by} at {held.at}: {held.reason}", http_status=409)
+            runs.set_control(tx.conn, "pause", value)
+            self._recorder.append(tx, Event(type=EventType.PAUSED, at=now, actor=actor, data={"reason": reason}))
+
+        self._store.write(work)
+        return {"paused": value}
+
+    def resume(self, actor: str, reason: str) -> dict[str, Any]:
+        """Let acts begin again; all that waits is judged anew.
+
+        Raises:
+            RequestError: 409, it is not paused.
+        """
+        now = self._clock.now()
+
+        def work(tx: Tx) -> list[str]:
+            if runs.get_pause(tx.conn) is None:
+                raise RequestError("the engine is not paused", http_status=409)
+            runs.set_control(tx.conn, "pause", None)
+            self._recorder.append(tx, Event(type=EventType.RESUMED, at=now, actor=actor, data={"reason": reason}))
+            return runs.not_closed(tx.conn)
+
+        woken = self._store.write(work)
+        for run_id in woken:
+            self._dispatch.wake(run_id)
+        return {"paused": False, "woken": len(woken)}
+
+    def run_by_hand(
+        self, playbook: str, labels: Mapping[str, str], annotations: Mapping[str, str], actor: str
+    ) -> dict[str, Any]:
+        """Run a playbook for an alert that a person describes: a subject of its own, through the same guards, no hold.
+
+        Raises:
+            RequestError: 404 no such playbook; 422 it does not apply to these labels, and why.
+        """
+        in_force = self._reloader.now
+        wanted = in_force.playbooks.named(playbook)
+        if wanted is None:
+            names = ", ".join(known.name for known in in_force.playbooks.playbooks) or "none"
+            raise RequestError(f"there is no playbook {playbook!r} in force (there are: {names})", http_status=404)
+        found = next((match for match in in_force.index.match(labels) if match.playbook.name == playbook), None)
+        if found is None:
+            raise RequestError(f"{playbook} does not apply to these labels: {'; '.join(explain(labels, wanted))}")
+        if isinstance(found, IgnoredMatch):
+            raise RequestError(f"{playbook} leaves such alerts alone (case {found.case.name}): {found.why}")
+        if not isinstance(found, Match):
+            raise RequestError(f"{playbook} needs the label {found.label} to say what the run is about; add it")
+        now = self._clock.now()
+        alert = Alert(
+            status=AlertStatus.FIRING,
+            labels=dict(labels),
+            annotations=dict(annotations),
+            starts_at=now,
+            ends_at=None,
+            starts_at_text=utc_text(now),
+            ends_at_text="",
+            generator_url="",
+            fingerprint=fingerprint(labels),
+            label_key=label_key(labels),
+        )
+        subject = subject_id(playbook, found.case.name, found.per_key, f"by-hand\x1f{uuid.uuid4()}")
+        plan, refusal = make_plan(
+            found,
+            alert,
+            {"labels": {}, "receiver": "", "external_url": ""},
+            subject=subject,
+            rules=in_force.playbooks,
+            actions=self._actions,
+            is_by_hand=True,
+        )
+        self._store.write(lambda tx: open_with_plan(tx, self._recorder, plan, refusal, now, opened_at=now, actor=actor))
+        self._dispatch.wake(plan.run_id)
+        answer = {"run_id": plan.run_id, "playbook": playbook, "case": plan.case, "per": dict(plan.per)}
+        if refusal is not None:
+            answer["refused"] = {"reason": refusal.reason.value, "detail": refusal.detail}
+        return answer
+
+    def cancel(self, run_id: str, actor: str, reason: str) -> dict[str, Any]:
+        """End a run that waits, or stop a running one after its step.
+
+        Raises:
+            RequestError: 404 no such run; 409 it has ended.
+        """
+        data = {"reason": reason}
+
+        def work(tx: Tx) -> None:
+            row = self._find(tx, run_id)
+            if row.ended_at is not None:
+                raise RequestError(f"run {run_id} has ended already ({row.outcome})", http_status=409)
+            self._append(tx, row, EventType.CANCEL_REQUESTED, actor, data)
+
+        self._store.write(work)
+        self._dispatch.wake(run_id)
+        return {"run_id": run_id, "cancelled_by": actor}
+
+    def settle(self, run_id: str, *, happened: bool, actor: str, reason: str) -> dict[str, Any]:
+        """A person looked what a run of unknown outcome did: its target is free again.
+
+        Raises:
+            RequestError: 404 no such run; 409 its outcome is not unknown, or it was settled.
+        """
+        outcome = RunOutcome.UNVERIFIED if happened else RunOutcome.FAILED
+        word = "happened" if happened else "did not happen"
+        data = {
+            "outcome": outcome.value,
+            "happened": happened,
+            "reason": reason,
+            "detail": f"{actor} says that it {word}: {reason}",
+        }
+
+        def work(tx: Tx) -> list[str]:
+            row = self._find(tx, run_id)
+            if row.outcome != RunOutcome.UNKNOWN.value:
+                state = row.outcome or f"not ended: {row.phase.value}"
+                raise RequestError(f"run {run_id} has nothing to settle ({state})", http_status=409)
+            self._append(tx, row, EventType.RUN_SETTLED, actor, data, outcome=outcome.value)
+            runs.finish(tx.conn, run_id, outcome, Reason.SETTLED_BY_PERSON, self._clock.now())
+            return runs.waiting(tx.conn)
+
+        for woken in [*self._store.write(work), run_id]:
+            self._dispatch.wake(woken)
+        return {"run_id": run_id, "outcome": outcome.value}
+
+    def _find(self, tx: Tx, run_id: str) -> runs.RunRow:
+        row = runs.get_run(tx.conn, run_id)
+        if row is None:
+            raise RequestError(f"there is no run {run_id}", http_status=404)
+        return row
+
+    def _append(
+        self,
+        tx: Tx,
+        row: runs.RunRow,
+        kind: EventType,
+        actor: str,
+        data: Mapping[str, Any],
+        *,
+        outcome: str = "",
+    ) -> None:
+        """Append what a person did to a run: counted down from -1, beside the worker's own count."""
+        recorded = audit.events_of_run(tx.conn, row.id)
+        self._recorder.append(
+            tx,
+            Event(
+                type=kind,
+                at=self._clock.now(),
+                actor=actor,
+                run_id=row.id,
+                n=min(0, *(one.event.n for one in recorded)) - 1,
+                subject_id=row.subject_id,
+                playbook=row.playbook,
+                outcome=outcome,
+                fingerprint=recorded[0].event.fingerprint,
+                data=data,
+            ),
+        )

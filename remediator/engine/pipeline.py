@@ -1,0 +1,318 @@
+"""The file to read first: ``advance(run)`` takes one run as far as it can go now, and says when to come again.
+
+It folds the run's events into its state, looks at the situation around it, asks the pure ``core.run.next_move`` what
+comes next, and makes that move; each move ends in an event, so that the next look finds the next move. Nothing waits
+here: a hold, a wait, a retry, a verification is a due time. Killed anywhere, the next ``advance`` goes on from the log.
+
+    hold → its turn → verdict (reserve) → steps (execute) → verify → end → messages → ``resolved`` steps → closed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import assert_never
+
+from remediator.core.action import JsonValue
+from remediator.core.alert import unpack_alert
+from remediator.core.event import EventType
+from remediator.core.guard import Word
+from remediator.core.match import Match
+from remediator.core.message import message
+from remediator.core.outcome import Outcome, RunOutcome
+from remediator.core.plan import Actions, PlannedStep, make_plan, pack_plan, planned_message
+from remediator.core.policy import Mode
+from remediator.core.retry import RetryPolicy
+from remediator.core.run import (
+    Close,
+    Finish,
+    Judge,
+    Look,
+    MessageKind,
+    Phase,
+    Replan,
+    Run,
+    Situation,
+    Skip,
+    Sleep,
+    Tell,
+    Try,
+    Verified,
+    WaitForWord,
+    fold,
+    next_move,
+    phase_of,
+    tell_gap,
+    tell_waiting_at,
+)
+from remediator.engine.clock import Clock
+from remediator.engine.dispatch import Dispatch
+from remediator.engine.execute import Executor, ending_of
+from remediator.engine.life import Life
+from remediator.engine.receive import close_if_over
+from remediator.engine.record import Recorder
+from remediator.engine.reload import Reloader
+from remediator.engine.reserve import PauseSource, Reserver
+from remediator.errors import Reason
+from remediator.store import audit, runs, subjects
+from remediator.store.engine import Store
+from remediator.store.writer import Tx
+
+MESSAGE_RETRY = RetryPolicy.default()
+"""Of the engine's own texts: as a playbook's own messages are retried by default."""
+
+
+class Pipeline:
+    """Advances runs. Each run is advanced by one thread at a time (``engine.dispatch``)."""
+
+    def __init__(
+        self,
+        store: Store,
+        recorder: Recorder,
+        reloader: Reloader,
+        actions: Actions,
+        reserver: Reserver,
+        executor: Executor,
+        clock: Clock,
+        life: Life,
+        pause: PauseSource,
+    ) -> None:
+        self._store = store
+        self._pause = pause
+        self._recorder = recorder
+        self._reloader = reloader
+        self._actions = actions
+        self._reserver = reserver
+        self._executor = executor
+        self._clock = clock
+        self._life = life
+        self._dispatch: Dispatch | None = None
+
+    def attach(self, dispatch: Dispatch) -> None:
+        """Whom to wake when this run's end frees others."""
+        self._dispatch = dispatch
+
+    def advance(self, run_id: str) -> datetime | None:
+        """Do all that can be done now.
+
+        Returns:
+            When to come again; None = an event wakes the run, or it is closed.
+
+        Raises:
+            StoreError: nothing was half done; come again.
+        """
+        while True:
+            run = self.run(run_id)
+            now = self.situation(run)
+            move = next_move(run, now)
+            match move:
+                case Sleep(until):
+                    return self._sleep(run, now, until)
+                case Close():
+                    self._close(run)
+                    return None
+                case Replan():
+                    self._replan(run)
+                case WaitForWord(until):
+                    return self._wait_for_word(run, until)
+                case Judge():
+                    verdict, again = self._reserver.reserve(run, self._reloader.now.playbooks.policy)
+                    if verdict.word is Word.WAIT and run.plan.mode is Mode.ENFORCE:
+                        return self._sleep_waiting(run, again)
+                    if verdict.word is Word.REFUSE:
+                        self._after_finish(run)
+                case Try(step, number):
+                    self._try(run, now, step, number, None)
+                case Tell(kind, number):
+                    self._try(run, now, self._message(run, kind), number, kind)
+                case Look(step_key):
+                    again = self._executor.look(run, self._step(run, step_key))
+                    if again is not None:
+                        return self._sleep(run, now, again)
+                case Skip(step_key, reason, detail):
+                    self._executor.skip(run, step_key, Outcome.SKIPPED, reason, detail)
+                case Verified(outcome, detail):
+                    data = {"outcome": outcome.value, "detail": detail}
+                    self._append(run, EventType.VERIFICATION_FINISHED, data, outcome=outcome.value)
+                case Finish():
+                    self._finish(run, move)
+                case _:
+                    assert_never(move)
+
+    # -- what is known
+
+    def run(self, run_id: str) -> Run:
+        """The run, folded from its events."""
+        with self._store.read() as conn:
+            recorded = audit.events_of_run(conn, run_id)
+        return fold([one.event for one in sorted(recorded, key=lambda one: one.seq)])
+
+    def situation(self, run: Run) -> Situation:
+        """What is going on around the run, in one snapshot."""
+        plan, now = run.plan, self._clock.now()
+        with self._store.read() as conn:
+            subject = subjects.get_subject(conn, plan.subject_id)
+            assert subject is not None
+            firing = subjects.open_episodes_of(conn, subject.id)
+            last_word_at = subjects.last_word_at(conn, subject.id) or subject.opened_at
+            pause = self._pause(conn)
+            told = {kind: runs.told_at(conn, plan.playbook, plan.per_key, ending_of(kind, run)) for kind in MessageKind}
+            is_reopened = runs.is_reopened(conn, plan)
+        in_force = self._reloader.now
+        gap = tell_gap(run)
+        return Situation(
+            now=now,
+            is_open=subject.closed_at is None,
+            close_reason=subject.close_reason,
+            opened_at=subject.opened_at,
+            closed_at=subject.closed_at,
+            opener_fires=any(
+                unpack_alert(episode.alert["alert"]).fingerprint == plan.fingerprint for episode in firing
+            ),
+            last_word_at=last_word_at,
+            n_alerts=len(firing),
+            mode=in_force.mode_of(plan.playbook, plan.case),
+            up_since=self._life.up_since,
+            gap_ended_at=self._life.long_gap_ended_at,
+            gaps=self._life.gaps,
+            pause=pause,
+            has_told=frozenset(kind for kind, at in told.items() if at is not None and now < at + gap),
+            is_reopened=is_reopened,
+        )
+
+    def _step(self, run: Run, step_key: str) -> PlannedStep:
+        found = run.find(step_key)
+        if found is not None:
+            return found
+        return self._message(run, MessageKind(step_key.partition(".")[2]))
+
+    def _message(self, run: Run, kind: MessageKind) -> PlannedStep:
+        title, body = message(kind, run)
+        to = run.plan.report_to if kind is MessageKind.REPORT else run.plan.escalate_to
+        return planned_message(f"message.{kind.value}", to, title, body, self._actions, MESSAGE_RETRY)
+
+    # -- moves
+
+    def _try(self, run: Run, now: Situation, step: PlannedStep, number: int, told: MessageKind | None) -> None:
+        policy = self._reloader.now.playbooks.policy
+        refused = self._executor.attempt(run, step, number, now.n_alerts, policy, told)
+        if refused is None:
+            return
+        if run.outcome is None:
+            self._finish(run, refused)
+        else:  # a step for when it is over: the run has ended already
+            self._executor.skip(run, step.key, Outcome.FAILED, refused.reason, refused.detail)
+
+    def _finish(self, run: Run, end: Finish) -> None:
+        now = self._clock.now()
+        data: dict[str, JsonValue] = {
+            "outcome": end.outcome.value,
+            "reason": end.reason.value,
+            "detail": end.detail,
+        }
+
+        def work(tx: Tx) -> None:
+            runs.finish(tx.conn, run.plan.run_id, end.outcome, end.reason, now)
+            self._recorder.append_to_run(
+                tx, run.plan, run.n_events + 1, EventType.RUN_FINISHED, now, data, outcome=end.outcome.value
+            )
+
+        self._store.write(work)
+        self._after_finish(run)
+
+    def _after_finish(self, run: Run) -> None:
+        """Close what only waited for this run, and let others have their turn."""
+
+        def work(tx: Tx) -> list[str]:
+            subject = subjects.get_subject(tx.conn, run.plan.subject_id)
+            assert subject is not None
+            close_if_over(tx, self._recorder, subject, self._clock.now())
+            return runs.waiting(tx.conn)
+
+        self.wake(self._store.write(work))
+
+    def wake(self, run_ids: list[str]) -> None:
+        """Let these be looked at, in this order."""
+        if self._dispatch is not None:
+            for run_id in run_ids:
+                self._dispatch.wake(run_id)
+
+    def _replan(self, run: Run) -> None:
+        """Plan anew from the oldest alert of the subject that fires."""
+        in_force = self._reloader.now
+        with self._store.read() as conn:
+            firing = subjects.open_episodes_of(conn, run.plan.subject_id)
+        playbook = in_force.playbooks.named(run.plan.playbook)
+        if not firing or playbook is None:
+            return  # it changed under our eyes: the next look sees it
+        oldest = firing[0]
+        case = next(case for case in playbook.cases if case.name == run.plan.case)
+        match = Match(playbook=playbook, case=case, per=run.plan.per, per_key=run.plan.per_key)
+        plan, refusal = make_plan(
+            match,
+            unpack_alert(oldest.alert["alert"]),
+            oldest.alert["group"],
+            subject=run.plan.subject_id,
+            rules=in_force.playbooks,
+            actions=self._actions,
+        )
+        if refusal is not None:
+            self._finish(run, Finish(RunOutcome.REFUSED, refusal.reason, refusal.detail))
+            return
+        self._append(run, EventType.PLAN_MADE, {"plan": pack_plan(plan)})
+
+    def _append(self, run: Run, kind: EventType, data: Mapping[str, JsonValue], *, outcome: str = "") -> None:
+        now = self._clock.now()
+        self._store.write(
+            lambda tx: self._recorder.append_to_run(tx, run.plan, run.n_events + 1, kind, now, data, outcome=outcome)
+        )
+
+    # -- waiting
+
+    def _sleep(self, run: Run, now: Situation, until: datetime | None) -> datetime | None:
+        phase = phase_of(run, now)
+
+        def work(tx: Tx) -> None:
+            runs.set_due(tx.conn, run.plan.run_id, until)
+            if run.outcome is None:
+                runs.set_phase(tx.conn, run.plan.run_id, phase, run.waits_for)
+
+        self._store.write(work)
+        return until
+
+    def _sleep_waiting(self, run: Run, again: datetime | None) -> datetime | None:
+        latest = self.run(run.plan.run_id)
+        tell_at = tell_waiting_at(latest)
+        until = min(moment for moment in (again, tell_at) if moment is not None) if again or tell_at else None
+        self._store.write(lambda tx: runs.set_due(tx.conn, run.plan.run_id, until))
+        if latest.waits_for != run.waits_for:
+            self._wake_younger(run)
+        return until
+
+    def _wake_younger(self, run: Run) -> None:
+        """What this plan waits for has changed: younger ones may have stood behind it for nothing."""
+        with self._store.read() as conn:
+            self.wake([run_id for run_id in runs.waiting(conn) if run_id != run.plan.run_id])
+
+    def _wait_for_word(self, run: Run, until: datetime | None) -> datetime | None:
+        waits_for = (f"turn:{Reason.NOT_KNOWN_TO_FIRE.value}",)
+        now = self._clock.now()
+
+        def work(tx: Tx) -> None:
+            runs.set_due(tx.conn, run.plan.run_id, until)
+            if run.outcome is None and not run.is_admitted:
+                runs.set_phase(tx.conn, run.plan.run_id, Phase.WAITING, waits_for)
+            if run.waits_for != waits_for:
+                self._recorder.append_to_run(
+                    tx, run.plan, run.n_events + 1, EventType.TURN_WAITED, now, {"waits_for": list(waits_for)}
+                )
+
+        self._store.write(work)
+        return until
+
+    def _close(self, run: Run) -> None:
+        def work(tx: Tx) -> None:
+            runs.set_due(tx.conn, run.plan.run_id, None)
+            runs.set_phase(tx.conn, run.plan.run_id, Phase.CLOSED)
+
+        self._store.write(work)

@@ -1,0 +1,502 @@
+"""Stages 1 to 4: a body is decoded and committed, and only then answered; then its alerts become episodes, subjects and
+plans, in the order of the deliveries, each alert on its own.
+
+``accept`` runs in the web's threads and knows nothing of playbooks. ``Intake`` is one thread over the inbox: what a
+crash leaves unhandled is handled at the next start, and handling a delivery twice changes nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+
+from remediator.core.action import JsonValue
+from remediator.core.alert import Alert, AlertGroup, AlertStatus, RawDelivery, pack_alert
+from remediator.core.decode import decode
+from remediator.core.event import Event, EventType, utc_text
+from remediator.core.match import IgnoredMatch, Match, MissingPer
+from remediator.core.outcome import RunOutcome
+from remediator.core.plan import (
+    NAMESPACE,
+    Actions,
+    Plan,
+    Refusal,
+    make_plan,
+    missing_key,
+    pack_plan,
+    subject_id,
+)
+from remediator.core.run import Phase
+from remediator.engine.clock import Clock
+from remediator.engine.dispatch import Dispatch
+from remediator.engine.life import Life
+from remediator.engine.record import Recorder
+from remediator.engine.reload import InForce, Reloader, adopt
+from remediator.errors import StoreError
+from remediator.store import inbox, runs, subjects
+from remediator.store.engine import Store
+from remediator.store.writer import Tx
+from remediator.telemetry import Metrics, get_logger
+
+log = get_logger(__name__)
+
+CHUNK = 200
+"""Alerts per transaction: a storm in one body must not keep other deliveries from their answer."""
+
+STALE_COPY_FOR = timedelta(minutes=5)
+"""A firing copy of what was resolved opens nothing until a copy this much later says the same again."""
+
+STORE_AGAIN_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt:
+    """A delivery that is committed and synced."""
+
+    delivery_id: int
+    n_alerts: int
+    n_bad_alerts: int
+
+
+class Receiver:
+    """Stage 1."""
+
+    def __init__(self, store: Store, recorder: Recorder, intake: Intake, metrics: Metrics) -> None:
+        self._store = store
+        self._recorder = recorder
+        self._intake = intake
+        self._metrics = metrics
+
+    def accept(self, raw: RawDelivery) -> Receipt:
+        """Decode, commit, sync.
+
+        Raises:
+            DecodeError, UnsupportedVersionError: the body will never be right (400); nothing is stored.
+            StoreUnavailableError: send it again (503); nothing is stored.
+        """
+        group = decode(raw.body, raw.received_at)
+        delivery_id = self._store.write(lambda tx: self._commit(tx, raw, group))
+        for status in AlertStatus:
+            self._metrics.alerts.labels(status.value).inc(sum(1 for alert in group.alerts if alert.status is status))
+        self._metrics.bad_alerts.inc(len(group.bad_alerts))
+        self._intake.notify()
+        return Receipt(delivery_id=delivery_id, n_alerts=len(group.alerts), n_bad_alerts=len(group.bad_alerts))
+
+    def _commit(self, tx: Tx, raw: RawDelivery, group: AlertGroup) -> int:
+        delivery_id = inbox.store_delivery(tx, raw)
+        n_firing = sum(1 for alert in group.alerts if alert.status is AlertStatus.FIRING)
+        data: dict[str, JsonValue] = {
+            "source": raw.source,
+            "receiver": group.receiver,
+            "sha256": hashlib.sha256(raw.body).hexdigest(),
+            "n_bytes": len(raw.body),
+            "n_firing": n_firing,
+            "n_resolved": len(group.alerts) - n_firing,
+            "n_truncated": group.n_truncated,
+        }
+        self._recorder.append(
+            tx, Event(type=EventType.DELIVERY_RECEIVED, at=raw.received_at, delivery_id=delivery_id, data=data)
+        )
+        for bad in group.bad_alerts:
+            self._recorder.append(
+                tx,
+                Event(
+                    type=EventType.ALERT_REJECTED,
+                    at=raw.received_at,
+                    delivery_id=delivery_id,
+                    data={"index": bad.index, "detail": bad.problem},
+                ),
+            )
+        return delivery_id
+
+
+class Intake:
+    """Stages 3 and 4, one thread. ``actions`` is asked to describe and validate, never to act."""
+
+    def __init__(
+        self,
+        store: Store,
+        recorder: Recorder,
+        reloader: Reloader,
+        actions: Actions,
+        clock: Clock,
+        life: Life,
+        dispatch: Dispatch,
+        expire_after: timedelta,
+    ) -> None:
+        self._store = store
+        self._recorder = recorder
+        self._reloader = reloader
+        self._actions = actions
+        self._clock = clock
+        self._life = life
+        self._dispatch = dispatch
+        self._expire_after = expire_after
+        self._changed = threading.Condition()
+        self._is_stopping = False
+        self._thread: threading.Thread | None = None
+
+    # -- the thread
+
+    def start(self) -> None:
+        """Begin with what a crash left unhandled."""
+        self._thread = threading.Thread(target=self._run, name="intake", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End after the delivery at hand."""
+        with self._changed:
+            self._is_stopping = True
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+
+    def notify(self) -> None:
+        """A delivery was committed."""
+        with self._changed:
+            self._changed.notify_all()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the thread runs."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def _run(self) -> None:
+        while not self._is_stopping:
+            try:
+                n_handled = self.handle_waiting()
+            except StoreError as error:
+                log.warning("store away, deliveries wait", problem=str(error))
+                n_handled = 0
+            except Exception:
+                log.exception("unexpected error at the inbox")
+                n_handled = 0
+            with self._changed:
+                if not n_handled and not self._is_stopping:
+                    self._changed.wait(STORE_AGAIN_S)
+
+    def handle_waiting(self) -> int:
+        """Handle what is in the inbox, oldest first.
+
+        Returns:
+            How many deliveries were handled.
+
+        Raises:
+            StoreError: what was not handled stays in the inbox.
+        """
+        with self._store.read() as conn:
+            waiting = inbox.unhandled(conn, 50)
+        for stored in waiting:
+            if self._is_stopping:
+                break
+            self._handle(stored)
+        return len(waiting)
+
+    def _handle(self, stored: inbox.StoredDelivery) -> None:
+        group = decode(stored.body, stored.received_at)
+        chunks = [group.alerts[start : start + CHUNK] for start in range(0, len(group.alerts), CHUNK)] or [()]
+        for chunk in chunks[:-1]:
+            self._handle_chunk(stored, group, chunk, is_last=False)
+        self._handle_chunk(stored, group, chunks[-1], is_last=True)
+
+    def _handle_chunk(
+        self, stored: inbox.StoredDelivery, group: AlertGroup, chunk: tuple[Alert, ...], *, is_last: bool
+    ) -> None:
+        def all_of_it(tx: Tx) -> None:
+            for alert in chunk:
+                self._take(tx, stored, group, alert)
+            if is_last:
+                inbox.mark_handled(tx, stored.id, self._clock.now())
+
+        try:
+            self._store.write(all_of_it)
+        except StoreError:
+            raise
+        except Exception:
+            log.exception("unexpected error in a delivery", delivery_id=stored.id)
+            self._handle_one_by_one(stored, group, chunk, is_last=is_last)
+
+    def _handle_one_by_one(
+        self, stored: inbox.StoredDelivery, group: AlertGroup, chunk: tuple[Alert, ...], *, is_last: bool
+    ) -> None:
+        for alert in chunk:
+            try:
+                self._store.write(partial(self._take, stored=stored, group=group, alert=alert))
+            except StoreError:
+                raise
+            except Exception as error:
+                log.exception("unexpected error in an alert", fingerprint=alert.fingerprint)
+                event = Event(
+                    type=EventType.ALERT_REJECTED,
+                    at=self._clock.now(),
+                    delivery_id=stored.id,
+                    fingerprint=alert.fingerprint,
+                    data={"index": group.alerts.index(alert), "detail": f"internal error: {type(error).__name__}"},
+                )
+                self._store.write(partial(self._recorder.append, event=event))
+        if is_last:
+            self._store.write(lambda tx: inbox.mark_handled(tx, stored.id, self._clock.now()))
+
+    # -- one alert
+
+    def _take(self, tx: Tx, stored: inbox.StoredDelivery, group: AlertGroup, alert: Alert) -> None:
+        if alert.status is AlertStatus.FIRING:
+            self._fires(tx, stored, group, alert)
+        else:
+            self._is_resolved(tx, stored, alert)
+
+    def _fires(self, tx: Tx, stored: inbox.StoredDelivery, group: AlertGroup, alert: Alert) -> None:
+        episode = subjects.open_episode(tx.conn, alert.label_key)
+        if episode is not None:
+            subjects.touch_episode(tx.conn, episode.id, stored.received_at, stored.id)
+            self._wake_runs_of(tx, subjects.open_subjects_of(tx.conn, episode.id))
+            return
+        if self._is_stale_copy(tx, stored, alert):
+            return
+        self._open(tx, stored, group, alert)
+
+    def _is_stale_copy(self, tx: Tx, stored: inbox.StoredDelivery, alert: Alert) -> bool:
+        last = subjects.newest_episode(tx.conn, alert.label_key)
+        if last is None or last.resolved_ends_at is None:
+            return False
+        if alert.starts_at is None or alert.starts_at > last.resolved_ends_at:
+            return False
+        if last.stale_copy_at is None:
+            subjects.note_stale_copy(tx.conn, last.id, stored.received_at)
+            return True
+        return stored.received_at - last.stale_copy_at <= STALE_COPY_FOR
+
+    def _open(self, tx: Tx, stored: inbox.StoredDelivery, group: AlertGroup, alert: Alert) -> None:
+        group_context: dict[str, JsonValue] = {
+            "labels": dict(group.group_labels),
+            "receiver": group.receiver,
+            "external_url": group.external_url,
+        }
+        episode = subjects.Episode(
+            id=str(uuid.uuid5(NAMESPACE, f"episode\x1f{alert.label_key}\x1f{stored.id}")),
+            label_key=alert.label_key,
+            fingerprint=alert.fingerprint,
+            alert={"alert": pack_alert(alert), "group": group_context},
+            opened_at=stored.received_at,
+            starts_at=alert.starts_at or stored.received_at,
+            last_word_at=stored.received_at,
+            ended_at=None,
+            end_reason="",
+            resolved_ends_at=None,
+            stale_copy_at=None,
+        )
+        subjects.insert_episode(tx.conn, episode, stored.id)
+        self._note(tx, EventType.EPISODE_OPENED, episode, stored.id, {"labels": dict(alert.labels)})
+        in_force = self._reloader.now
+        matches = in_force.index.match(alert.labels)
+        if not matches:
+            self._note(tx, EventType.ALERT_UNMATCHED, episode, stored.id, {})
+        for match in matches:
+            self._join(tx, in_force, match, alert, group_context, episode, stored)
+
+    def _join(
+        self,
+        tx: Tx,
+        in_force: InForce,
+        match: Match | IgnoredMatch | MissingPer,
+        alert: Alert,
+        group: Mapping[str, JsonValue],
+        episode: subjects.Episode,
+        stored: inbox.StoredDelivery,
+    ) -> None:
+        name, case = match.playbook.name, match.case.name
+        if isinstance(match, IgnoredMatch):
+            data: dict[str, JsonValue] = {"case": case, "detail": match.why}
+            self._note(tx, EventType.ALERT_IGNORED, episode, stored.id, data, playbook=name)
+            return
+        per_key = match.per_key if isinstance(match, Match) else missing_key(match)
+        existing = subjects.open_subject(tx.conn, name, case, per_key)
+        if existing is not None:
+            subjects.link(tx.conn, existing.id, episode.id)
+            self._wake_runs_of(tx, [existing])
+            return
+        since = in_force.able_since.get(name)
+        if isinstance(match, Match) and since is not None and episode.starts_at < since:
+            adopt(tx, self._recorder, match, episode, self._clock.now(), stored.id)
+            return
+        subject = subject_id(name, case, per_key, episode.id)
+        plan, refusal = make_plan(match, alert, group, subject=subject, rules=in_force.playbooks, actions=self._actions)
+        open_with_plan(
+            tx, self._recorder, plan, refusal, self._clock.now(), episode=episode, opened_at=stored.received_at,
+            delivery_id=stored.id,
+        )  # fmt: skip
+        self._wake(tx, plan.run_id)
+
+    def _is_resolved(self, tx: Tx, stored: inbox.StoredDelivery, alert: Alert) -> None:
+        episode = subjects.open_episode(tx.conn, alert.label_key)
+        if episode is None:
+            return
+        if alert.ends_at is not None and alert.ends_at <= episode.starts_at:
+            return  # the end of the episode before this one, delivered once more
+        self.end_episode(tx, episode, "resolved", alert.ends_at or stored.received_at, stored.id)
+
+    def end_episode(
+        self, tx: Tx, episode: subjects.Episode, reason: str, ends_at: datetime | None, delivery_id: int
+    ) -> None:
+        """An episode ends, and with it each of its subjects of which nothing fires any more."""
+        now = self._clock.now()
+        subjects.end_episode(tx.conn, episode.id, now, reason, ends_at)
+        data: dict[str, JsonValue] = {"reason": reason, "ends_at": utc_text(ends_at) if ends_at is not None else ""}
+        self._note(tx, EventType.EPISODE_ENDED, episode, delivery_id, data)
+        touched = subjects.open_subjects_of(tx.conn, episode.id)
+        for subject in touched:
+            close_if_over(tx, self._recorder, subject, now, delivery_id)
+        self._wake_runs_of(tx, touched)
+
+    def expire(self) -> int:
+        """End the episodes of which nothing was heard for ``expire_after``, the engine's own absence not counted.
+
+        Returns:
+            How many.
+
+        Raises:
+            StoreError: the store is away.
+        """
+        now = self._clock.now()
+        with self._store.read() as conn:
+            silent = subjects.silent_episodes(conn, now - self._expire_after)
+        expired = [episode for episode in silent if self._heard_for(episode, now) >= self._expire_after]
+        for episode in expired:
+            self._store.write(partial(self._expire_one, episode=episode))
+        return len(expired)
+
+    def _expire_one(self, tx: Tx, episode: subjects.Episode) -> None:
+        current = subjects.get_episode(tx.conn, episode.id)
+        if current is not None and current.ended_at is None and current.last_word_at == episode.last_word_at:
+            self.end_episode(tx, episode, "expired", None, 0)
+
+    def _heard_for(self, episode: subjects.Episode, now: datetime) -> timedelta:
+        away = (min(end, now) - max(start, episode.last_word_at) for start, end in self._life.gaps)
+        return now - episode.last_word_at - sum((gap for gap in away if gap > timedelta(0)), timedelta(0))
+
+    # -- small
+
+    def _note(
+        self,
+        tx: Tx,
+        kind: EventType,
+        episode: subjects.Episode,
+        delivery_id: int,
+        data: Mapping[str, JsonValue],
+        *,
+        playbook: str = "",
+    ) -> None:
+        self._recorder.append(
+            tx,
+            Event(
+                type=kind,
+                at=self._clock.now(),
+                delivery_id=delivery_id,
+                episode_id=episode.id,
+                playbook=playbook,
+                fingerprint=episode.fingerprint,
+                data=data,
+            ),
+        )
+
+    def _wake(self, tx: Tx, run_id: str) -> None:
+        tx.after_commit(lambda: self._dispatch.wake(run_id))
+
+    def _wake_runs_of(self, tx: Tx, touched: list[subjects.Subject]) -> None:
+        for subject in touched:
+            row = runs.run_of_subject(tx.conn, subject.id)
+            if row is not None and row.phase is not Phase.CLOSED:
+                self._wake(tx, row.id)
+
+
+def open_with_plan(
+    tx: Tx,
+    recorder: Recorder,
+    plan: Plan,
+    refusal: Refusal | None,
+    now: datetime,
+    *,
+    opened_at: datetime,
+    episode: subjects.Episode | None = None,
+    delivery_id: int = 0,
+    actor: str = "engine",
+) -> None:
+    """Open a subject and record the plan of its one run.
+
+    Args:
+        episode: that opened it; None for a run by hand.
+    """
+    subject = subjects.Subject(
+        id=plan.subject_id,
+        playbook=plan.playbook,
+        case=plan.case,
+        per_key=plan.per_key,
+        per=plan.per,
+        opened_at=opened_at,
+        opened_by_episode=episode.id if episode is not None else "",
+        is_adopted=False,
+        is_by_hand=episode is None,
+        is_latched=plan.latched,
+        closed_at=None,
+        close_reason="",
+    )
+    subjects.insert_subject(tx.conn, subject)
+    if episode is not None:
+        subjects.link(tx.conn, subject.id, episode.id)
+    recorder.append(
+        tx,
+        Event(
+            type=EventType.SUBJECT_OPENED,
+            at=now,
+            actor=actor,
+            delivery_id=delivery_id,
+            episode_id=subject.opened_by_episode,
+            subject_id=subject.id,
+            playbook=subject.playbook,
+            fingerprint=plan.fingerprint,
+            data={"case": subject.case, "per": dict(subject.per), "by_hand": subject.is_by_hand},
+        ),
+    )
+    runs.insert_run(tx.conn, plan, now, Phase.HOLDING)
+    data: dict[str, JsonValue] = {"plan": pack_plan(plan)}
+    kind = EventType.PLAN_MADE
+    if refusal is not None:
+        kind = EventType.PLAN_REFUSED
+        data |= {"reason": refusal.reason.value, "detail": refusal.detail}
+        runs.finish(tx.conn, plan.run_id, RunOutcome.REFUSED, refusal.reason, now)
+    recorder.append_to_run(
+        tx, plan, 1, kind, now, data, actor=actor, delivery_id=delivery_id,
+        outcome="refused" if refusal is not None else "",
+    )  # fmt: skip
+
+
+def close_if_over(tx: Tx, recorder: Recorder, subject: subjects.Subject, now: datetime, delivery_id: int = 0) -> bool:
+    """Close a subject of which nothing fires any more; a latched one, or one by hand, only once its run has ended.
+
+    Returns:
+        Whether it was closed.
+    """
+    if subject.closed_at is not None or subjects.open_episodes_of(tx.conn, subject.id):
+        return False
+    row = runs.run_of_subject(tx.conn, subject.id)
+    if (subject.is_latched or subject.is_by_hand) and row is not None and row.ended_at is None:
+        return False
+    reason = "done" if subject.is_by_hand else subjects.last_end_reason(tx.conn, subject.id)
+    subjects.close_subject(tx.conn, subject.id, now, reason)
+    recorder.append(
+        tx,
+        Event(
+            type=EventType.SUBJECT_CLOSED,
+            at=now,
+            delivery_id=delivery_id,
+            subject_id=subject.id,
+            playbook=subject.playbook,
+            data={"reason": reason},
+        ),
+    )
+    return True

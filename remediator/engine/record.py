@@ -1,0 +1,111 @@
+"""Stage 8, record: any event → a row of the audit log + a metric + a log line. Nobody can switch it off.
+
+Actions never report on themselves: every event passes here, inside the transaction that it explains. Metric and log
+line follow the commit, so that nothing is shown that did not happen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from remediator.core.action import JsonValue
+from remediator.core.event import Event, EventType, RecordedEvent
+from remediator.core.plan import Plan
+from remediator.store.writer import Tx
+from remediator.telemetry import Metrics, get_logger
+
+log = get_logger(__name__)
+
+QUIET = frozenset({EventType.DELIVERY_RECEIVED})
+"""Written at debug level: Alertmanager repeats itself for ever."""
+
+
+class Recorder:
+    """Appends events.
+
+    Args:
+        metrics: counted after each commit.
+    """
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def append(self, tx: Tx, event: Event) -> RecordedEvent:
+        """Append an event to the log, in this transaction.
+
+        Raises:
+            RunLostError: somebody else wrote this place of the run.
+            StoreUnavailableError: the log cannot be written: then nothing of this transaction happens.
+        """
+        recorded = tx.append(event)
+        tx.after_commit(lambda: self._show(recorded))
+        return recorded
+
+    def append_to_run(
+        self,
+        tx: Tx,
+        plan: Plan,
+        n: int,
+        kind: EventType,
+        at: datetime,
+        data: Mapping[str, JsonValue],
+        *,
+        actor: str = "engine",
+        target: str = "",
+        outcome: str = "",
+        delivery_id: int = 0,
+    ) -> RecordedEvent:
+        """Append a run's ``n``-th event."""
+        return self.append(
+            tx,
+            Event(
+                type=kind,
+                at=at,
+                actor=actor,
+                run_id=plan.run_id,
+                n=n,
+                delivery_id=delivery_id,
+                subject_id=plan.subject_id,
+                playbook=plan.playbook,
+                target=target,
+                outcome=outcome,
+                fingerprint=plan.fingerprint,
+                data=data,
+            ),
+        )
+
+    def _show(self, recorded: RecordedEvent) -> None:
+        event = recorded.event
+        data: Mapping[str, Any] = event.data
+        metrics = self._metrics
+        metrics.audit_last_seq.set(recorded.seq)
+        match event.type:
+            case EventType.VERDICT_GIVEN:
+                for reason in data["reasons"] or [{"reason": "none"}]:
+                    metrics.verdicts.labels(data["word"], reason["reason"]).inc()
+            case EventType.PLAN_REFUSED:
+                metrics.runs.labels(event.playbook, "refused").inc()
+            case EventType.RUN_FINISHED:
+                metrics.runs.labels(event.playbook, event.outcome).inc()
+            case EventType.ATTEMPT_FINISHED:
+                metrics.attempts.labels(data["action"], event.outcome).inc()
+                metrics.action_duration.labels(data["action"]).observe(data["duration_ms"] / 1000)
+            case EventType.ALERT_UNMATCHED:
+                metrics.unmatched_alerts.inc()
+            case _:
+                pass
+        fields: dict[str, Any] = {
+            "seq": recorded.seq,
+            "actor": event.actor,
+            "run_id": event.run_id,
+            "delivery_id": event.delivery_id,
+            "fingerprint": event.fingerprint,
+            "playbook": event.playbook,
+            "target": event.target,
+            "outcome": event.outcome,
+            **{name: data[name] for name in ("step", "attempt", "reason", "detail", "word") if name in data},
+        }
+        shown = {name: value for name, value in fields.items() if value not in ("", 0)}
+        (log.debug if event.type in QUIET else log.info)(event.type.value, **shown)

@@ -1,0 +1,109 @@
+"""What the engine does by itself beside deliveries and runs: at its start, and then every few seconds.
+
+At the start every run that is not closed is looked at: an attempt without an end is looked at first, and what was due
+while the engine was away is due now. Later: beats, episodes of which nothing is heard any more, files that changed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from pathlib import Path
+
+import watchfiles
+
+from remediator.engine.dispatch import Dispatch
+from remediator.engine.life import BEAT, Life
+from remediator.engine.receive import Intake
+from remediator.errors import StoreError
+from remediator.store import runs
+from remediator.store.engine import Store
+from remediator.telemetry import get_logger
+
+log = get_logger(__name__)
+
+EXPIRE_EVERY = timedelta(minutes=1)
+
+WATCHED = (".yaml", ".yml")
+
+
+def recover(store: Store, dispatch: Dispatch) -> int:
+    """Let every run that is not closed be looked at, oldest first.
+
+    Returns:
+        How many.
+    """
+    with store.read() as conn:
+        left = runs.not_closed(conn)
+    for run_id in left:
+        dispatch.wake(run_id)
+    return len(left)
+
+
+class Keeper:
+    """One thread that beats and expires; a second that watches the playbook files."""
+
+    def __init__(
+        self,
+        life: Life,
+        intake: Intake,
+        *,
+        watched: Sequence[Path],
+        on_change: Callable[[], object],
+    ) -> None:
+        self._life = life
+        self._intake = intake
+        self._watched = watched
+        self._on_change = on_change
+        self._stop = threading.Event()
+        self._threads: list[threading.Thread] = []
+
+    def start(self) -> None:
+        """Start the threads."""
+        works = [("keeper", self._keep), *([("watcher", self._watch)] if self._watched else [])]
+        for name, work in works:
+            thread = threading.Thread(target=work, name=name, daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def stop(self) -> None:
+        """End them."""
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _keep(self) -> None:
+        n_beats = 0
+        while not self._stop.wait(BEAT.total_seconds()):
+            n_beats += 1
+            try:
+                self._life.beat()
+                if n_beats % (EXPIRE_EVERY // BEAT) == 0:
+                    self._intake.expire()
+            except StoreError as error:
+                log.warning("store away", problem=str(error))
+            except Exception:
+                log.exception("unexpected error in the keeper")
+
+    def _watch(self) -> None:
+        folders = sorted({path if path.is_dir() else path.parent for path in self._watched if path.exists()})
+        changes = watchfiles.watch(
+            *folders,
+            watch_filter=lambda _change, path: path.endswith(WATCHED),
+            stop_event=self._stop,
+            debounce=500,
+            raise_interrupt=False,
+            ignore_permission_denied=True,
+        )
+        try:
+            for _ in changes:
+                self._changed()
+        except Exception:
+            log.exception("playbook files are not watched any more")
+
+    def _changed(self) -> None:
+        try:
+            self._on_change()
+        except StoreError as error:
+            log.warning("store away, playbooks not loaded", problem=str(error))

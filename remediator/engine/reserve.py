@@ -1,0 +1,234 @@
+"""Stage 5, guard: ask the actions what they really touch, then judge and reserve in one transaction.
+
+The facts that the store holds, the verdict, the reservation and the event are one transaction on the one writer, so
+that two runs can never both take the last place. What lies outside (the real targets) is asked before, read-only, and
+passed in with its age.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from pydantic import ValidationError
+
+from remediator.core.action import JsonValue, Target, Targeting
+from remediator.core.event import EventType, utc_text
+from remediator.core.guard import AskedTargets, Facts, Pause, RuleAnswer, Verdict, Word, judge
+from remediator.core.outcome import RunOutcome
+from remediator.core.plan import Actions, Plan, PlannedStep, params_of
+from remediator.core.policy import Mode, Policy
+from remediator.core.run import Phase, Run
+from remediator.engine.clock import Clock
+from remediator.engine.record import Recorder
+from remediator.errors import ActionError, MissingValueError, Reason, TransientActionError
+from remediator.store import Connection, runs
+from remediator.store.engine import Store
+from remediator.store.writer import Tx
+
+ASK_AGAIN = timedelta(seconds=30)
+"""A system that could not be asked for its targets is asked again so soon."""
+
+JUDGE_AGAIN = timedelta(minutes=1)
+"""A plan that waits for an event is judged again at least this often, should the event be missed."""
+
+
+def ask_targets(plan: Plan, actions: Actions, clients: Any, now: datetime, context: Mapping[str, Any]) -> AskedTargets:
+    """Ask each action that may run what it touches. Read-only. Raises nothing that an action may raise.
+
+    Args:
+        clients: the looking side is enough.
+        context: for params with late values; those that name a target have none.
+    """
+    by_step: dict[str, Targeting] = {}
+    for step in plan.acts:
+        try:
+            by_step[step.key] = targets_of(step, actions, clients, context)
+        except ActionError as error:
+            return AskedTargets(asked_at=now, by_step=by_step, problem=_unanswered(step, error, now))
+        except (ValidationError, MissingValueError) as error:
+            problem = RuleAnswer(
+                rule="targets", word=Word.REFUSE, reason=Reason.BAD_PARAMS, detail=f"step {step.name}: {error}"
+            )
+            return AskedTargets(asked_at=now, by_step=by_step, problem=problem)
+    return AskedTargets(asked_at=now, by_step=by_step)
+
+
+def targets_of(step: PlannedStep, actions: Actions, clients: Any, context: Mapping[str, Any]) -> Targeting:
+    """What one step touches now.
+
+    Raises:
+        ActionError: it could not be answered.
+        MissingValueError, pydantic.ValidationError: a late param does not fit.
+    """
+    action = actions[step.action]
+    return action.targets(params_of(step, action, context), clients)
+
+
+def _unanswered(step: PlannedStep, error: ActionError, now: datetime) -> RuleAnswer:
+    detail = f"step {step.name}: {error}"
+    if isinstance(error, TransientActionError):
+        return RuleAnswer(
+            rule="targets",
+            word=Word.WAIT,
+            reason=Reason.UNREACHABLE,
+            detail=detail,
+            lifts_at=now + ASK_AGAIN,
+        )
+    reason = Reason.NO_TARGET if error.reason is Reason.TARGET_NOT_FOUND else error.reason
+    return RuleAnswer(rule="targets", word=Word.REFUSE, reason=reason, detail=detail)
+
+
+def wanted(targets: tuple[Target, ...]) -> dict[str, bool]:
+    """What to reserve: each target exclusively, what contains it shared."""
+    found = {target.ref: True for target in targets}
+    for target in targets:
+        for ref in target.contained_in:
+            found.setdefault(ref, False)
+    return found
+
+
+def gather(
+    conn: Connection, run: Run, asked: AskedTargets, policy: Policy, pause: Pause | None, now: datetime
+) -> Facts:
+    """The facts that the store holds, of one moment."""
+    plan = run.plan
+    refs = wanted(asked.targets)
+    busy = runs.taken(conn, refs, plan.run_id)
+    n_ahead = 0
+    if not run.is_admitted:
+        for other, waits_for in runs.older_waiting(conn, plan.run_id, run.created_at).items():
+            for ref in refs:
+                if f"busy:{ref}" in waits_for:
+                    busy.setdefault(ref, other)
+            if waits_for and all(what == "max_concurrent_runs:concurrency" for what in waits_for):
+                n_ahead += 1
+    acted = runs.acted_at(conn, plan.playbook, plan.per_key, plan.run_id)
+    return Facts(
+        now=now,
+        asked=asked,
+        policy=policy,
+        pause=pause,
+        last_disruptive=runs.last_disruptive(conn, [target.ref for target in asked.targets], plan.run_id),
+        last_acted_at=max(acted, default=None),
+        acted_at=acted,
+        n_admitted=runs.n_admitted(conn, plan.run_id),
+        n_ahead=n_ahead,
+        busy=busy,
+    )
+
+
+PauseSource = Callable[[Connection], Pause | None]
+"""Reads who has paused the engine, on a connection."""
+
+
+class Reserver:
+    """Judges and reserves."""
+
+    def __init__(
+        self, store: Store, recorder: Recorder, actions: Actions, clients: Any, clock: Clock, pause: PauseSource
+    ) -> None:
+        self._store = store
+        self._pause = pause
+        self._recorder = recorder
+        self._actions = actions
+        self._clients = clients
+        self._clock = clock
+
+    def reserve(self, run: Run, policy: Policy) -> tuple[Verdict, datetime | None]:
+        """Ask, judge, and on allow reserve; all of it recorded.
+
+        A refusal ends the run. A wait is recorded when what it waits for has changed. A playbook that observes is
+        judged and reserves nothing.
+
+        Returns:
+            The verdict, and when to judge again where it is wait.
+
+        Raises:
+            StoreError: nothing was decided.
+        """
+        asked = ask_targets(run.plan, self._actions, self._clients, self._clock.now(), run.context(1))
+        return self._store.write(lambda tx: self._decide(tx, run, asked, policy))
+
+    def _decide(self, tx: Tx, run: Run, asked: AskedTargets, policy: Policy) -> tuple[Verdict, datetime | None]:
+        plan, now = run.plan, self._clock.now()
+        facts = gather(tx.conn, run, asked, policy, self._pause(tx.conn), now)
+        verdict = judge(plan, facts)
+        waits_for = waits_of(verdict, facts)
+        n = run.n_events + 1
+        if verdict.word is not Word.WAIT or waits_for != run.waits_for or plan.mode is not Mode.ENFORCE:
+            data = verdict_data(verdict, asked, waits_for)
+            target = ", ".join(target.ref for target in asked.targets)
+            self._recorder.append_to_run(tx, plan, n, EventType.VERDICT_GIVEN, now, data, target=target)
+        if plan.mode is not Mode.ENFORCE:
+            return verdict, None
+        match verdict.word:
+            case Word.ALLOW:
+                refs = {} if plan.is_messages_alone else wanted(asked.targets)
+                runs.admit(tx.conn, plan.run_id, refs, now, counts=not plan.is_messages_alone)
+                return verdict, None
+            case Word.WAIT:
+                runs.set_phase(tx.conn, plan.run_id, Phase.WAITING, waits_for)
+                latest = now + JUDGE_AGAIN
+                return verdict, min(verdict.lifts_at, latest) if verdict.lifts_at is not None else latest
+            case Word.REFUSE:
+                first = verdict.reasons[0]
+                runs.finish(tx.conn, plan.run_id, RunOutcome.REFUSED, first.reason, now)
+                data = {
+                    "outcome": RunOutcome.REFUSED.value,
+                    "reason": first.reason.value,
+                    "detail": "; ".join(answer.detail for answer in verdict.reasons if answer.word is Word.REFUSE),
+                }
+                self._recorder.append_to_run(
+                    tx, plan, n + 1, EventType.RUN_FINISHED, now, data, outcome=RunOutcome.REFUSED.value
+                )
+                return verdict, None
+
+
+def waits_of(verdict: Verdict, facts: Facts) -> tuple[str, ...]:
+    """What a plan waits for: ``rule:reason`` each, and ``busy:<ref>`` for each target that another run has."""
+    if verdict.word is not Word.WAIT:
+        return ()
+    rules = {f"{answer.rule}:{answer.reason.value}" for answer in verdict.reasons}
+    return tuple(sorted(rules | {f"busy:{ref}" for ref in facts.busy}))
+
+
+def verdict_data(verdict: Verdict, asked: AskedTargets, waits_for: tuple[str, ...]) -> dict[str, JsonValue]:
+    """A verdict as the log keeps it: every rule's answer, and what was planned to be touched."""
+    return {
+        "word": verdict.word.value,
+        "waits_for": list(waits_for),
+        "reasons": [_answer_data(answer) for answer in verdict.reasons],
+        "answers": [_answer_data(answer) for answer in verdict.answers],
+        "asked_at": utc_text(asked.asked_at),
+        "targets": [target_data(target) for target in asked.targets],
+        "affects": [target_data(target) for target in asked.affected],
+    }
+
+
+def _answer_data(answer: RuleAnswer) -> dict[str, JsonValue]:
+    return {
+        "rule": answer.rule,
+        "word": answer.word.value,
+        "reason": answer.reason.value,
+        "detail": answer.detail,
+        "lifts_at": utc_text(answer.lifts_at) if answer.lifts_at is not None else "",
+    }
+
+
+def target_data(target: Target) -> dict[str, JsonValue]:
+    """A target as the log keeps it and a dry run shows it."""
+    return {
+        "ref": target.ref,
+        "kind": target.kind.value,
+        "uid": target.uid,
+        "name": target.name,
+        "host": target.host,
+        "cluster": target.cluster,
+        "node": target.node,
+        "namespace": target.namespace,
+        "owner": target.owner,
+        "labels": dict(target.labels),
+        "state": target.state,
+    }

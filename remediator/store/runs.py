@@ -1,0 +1,339 @@
+"""Runs and what they hold: the projection of their events, due times, reservations, acts. Truth stays in the log."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, delete, func, select, update
+
+from remediator.core.event import utc_text, utc_time
+from remediator.core.guard import Pause
+from remediator.core.outcome import RunOutcome
+from remediator.core.plan import Plan
+from remediator.core.run import Phase
+from remediator.errors import Reason
+from remediator.store.tables import able, act, control, due, reservation, run, subject, told
+
+
+def insert_run(conn: Connection, plan: Plan, at: datetime, phase: Phase) -> None:
+    """A plan was made for an opened subject; a second one for the same subject breaks a unique index."""
+    conn.execute(
+        run.insert().values(
+            id=plan.run_id,
+            subject_id=plan.subject_id,
+            playbook=plan.playbook,
+            case_name=plan.case,
+            per_key=plan.per_key,
+            created_at=utc_text(at),
+            phase=phase.value,
+        )
+    )
+
+
+def set_phase(conn: Connection, run_id: str, phase: Phase, waits_for: Sequence[str] = ()) -> None:
+    """Where it is now, and what it waits for."""
+    conn.execute(update(run).where(run.c.id == run_id).values(phase=phase.value, waits_for=json.dumps(list(waits_for))))
+
+
+def admit(conn: Connection, run_id: str, targets: Mapping[str, bool], at: datetime, *, counts: bool) -> None:
+    """It may act, and holds these targets.
+
+    Args:
+        targets: ref → whether it is held exclusively.
+        counts: in ``max_concurrent_runs``; a plan of messages alone does not.
+    """
+    conn.execute(
+        update(run).where(run.c.id == run_id).values(phase=Phase.ACTING.value, is_admitted=int(counts), waits_for="[]")
+    )
+    conn.execute(delete(reservation).where(reservation.c.run_id == run_id))
+    for ref in sorted(targets):
+        conn.execute(
+            reservation.insert().values(target=ref, run_id=run_id, is_exclusive=int(targets[ref]), at=utc_text(at))
+        )
+
+
+def finish(conn: Connection, run_id: str, outcome: RunOutcome, reason: Reason, at: datetime) -> None:
+    """It ended. Its reservations go, unless nobody knows what it did: then they stay until a person settles it."""
+    conn.execute(
+        update(run)
+        .where(run.c.id == run_id)
+        .values(
+            phase=Phase.ENDED.value,
+            outcome=outcome.value,
+            reason=reason.value,
+            waits_for="[]",
+            ended_at=utc_text(at),
+            is_admitted=0,
+        )
+    )
+    if outcome is not RunOutcome.UNKNOWN:
+        conn.execute(delete(reservation).where(reservation.c.run_id == run_id))
+
+
+def note_act(conn: Connection, plan: Plan, targets: Sequence[str], at: datetime, *, is_disruptive: bool) -> None:
+    """The world was changed, or may have been."""
+    for ref in targets or ("",):
+        conn.execute(
+            act.insert().values(
+                run_id=plan.run_id,
+                playbook=plan.playbook,
+                per_key=plan.per_key,
+                target=ref,
+                at=utc_text(at),
+                is_disruptive=int(is_disruptive),
+            )
+        )
+    conn.execute(update(run).where(run.c.id == plan.run_id).values(has_acted=1))
+
+
+# -- what the guard counts ---------------------------------------------------------------------------------------------
+
+
+def last_disruptive(conn: Connection, targets: Sequence[str], but_run: str) -> dict[str, tuple[datetime, str]]:
+    """Ref → when, and by which playbook, it was last disrupted by another run."""
+    found: dict[str, tuple[datetime, str]] = {}
+    for ref in targets:
+        query = (
+            select(act.c.at, act.c.playbook)
+            .where(act.c.target == ref, act.c.is_disruptive == 1, act.c.run_id != but_run)
+            .order_by(act.c.at.desc())
+            .limit(1)
+        )
+        row = conn.execute(query).first()
+        if row:
+            found[ref] = (utc_time(row.at), row.playbook)
+    return found
+
+
+def acted_at(conn: Connection, playbook: str, per_key: str, but_run: str) -> list[datetime]:
+    """When each other run of this playbook that acted for these values last did so."""
+    query = (
+        select(func.max(act.c.at))
+        .where(act.c.playbook == playbook, act.c.per_key == per_key, act.c.run_id != but_run)
+        .group_by(act.c.run_id)
+    )
+    return [utc_time(text) for text in conn.execute(query).scalars()]
+
+
+def n_admitted(conn: Connection, but_run: str) -> int:
+    """Other runs that act or verify now."""
+    query = select(func.count()).select_from(run).where(run.c.is_admitted == 1, run.c.id != but_run)
+    return int(conn.execute(query).scalar_one())
+
+
+def older_waiting(conn: Connection, but_run: str, created_at: datetime) -> dict[str, list[str]]:
+    """Older plans that were judged and wait: run id → what for (``max_concurrent_runs:concurrency``, …, refs too)."""
+    query = select(run.c.id, run.c.waits_for).where(
+        run.c.phase == Phase.WAITING.value,
+        run.c.ended_at.is_(None),
+        run.c.created_at < utc_text(created_at),
+        run.c.id != but_run,
+        run.c.waits_for != "",
+    )
+    return {row.id: json.loads(row.waits_for) for row in conn.execute(query)}
+
+
+def taken(conn: Connection, wanted: Mapping[str, bool], but_run: str) -> dict[str, str]:
+    """Ref → the run that has it, of those that cannot be had: two may share what neither wants alone."""
+    found: dict[str, str] = {}
+    for ref, is_exclusive in wanted.items():
+        query = select(reservation.c.run_id, reservation.c.is_exclusive).where(
+            reservation.c.target == ref, reservation.c.run_id != but_run
+        )
+        for row in conn.execute(query):
+            if is_exclusive or row.is_exclusive:
+                found[ref] = row.run_id
+    return found
+
+
+# -- reading runs ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRow:
+    """A run as lists show it.
+
+    Attributes:
+        waits_for: ``rule:reason`` each, () when it waits for nothing.
+        per: the subject's values.
+        due_at: when it is looked at next, None when only an event wakes it.
+    """
+
+    id: str
+    subject_id: str
+    playbook: str
+    case: str
+    per: Mapping[str, str]
+    created_at: datetime
+    phase: Phase
+    outcome: str
+    reason: str
+    waits_for: tuple[str, ...]
+    ended_at: datetime | None
+    is_admitted: bool
+    has_acted: bool
+    due_at: datetime | None
+
+
+def _query() -> Any:
+    return (
+        select(run, subject.c.per, due.c.at.label("due_at"))
+        .join(subject, subject.c.id == run.c.subject_id)
+        .outerjoin(due, (due.c.id == run.c.id) & (due.c.kind == "run"))
+    )
+
+
+def _row(row: Any) -> RunRow:
+    return RunRow(
+        id=row.id,
+        subject_id=row.subject_id,
+        playbook=row.playbook,
+        case=row.case_name,
+        per=json.loads(row.per),
+        created_at=utc_time(row.created_at),
+        phase=Phase(row.phase),
+        outcome=row.outcome,
+        reason=row.reason,
+        waits_for=tuple(json.loads(row.waits_for)) if row.waits_for else (),
+        ended_at=utc_time(row.ended_at) if row.ended_at else None,
+        is_admitted=bool(row.is_admitted),
+        has_acted=bool(row.has_acted),
+        due_at=utc_time(row.due_at) if row.due_at else None,
+    )
+
+
+def get_run(conn: Connection, run_id: str) -> RunRow | None:
+    """By its id."""
+    row = conn.execute(_query().where(run.c.id == run_id)).first()
+    return _row(row) if row else None
+
+
+def run_of_subject(conn: Connection, subject_id: str) -> RunRow | None:
+    """The one run of a subject; None when it was adopted."""
+    row = conn.execute(_query().where(run.c.subject_id == subject_id)).first()
+    return _row(row) if row else None
+
+
+def list_runs(conn: Connection, state: str, limit: int) -> list[RunRow]:
+    """Newest first. ``state``: open (not ended), ended, all."""
+    query = _query().order_by(run.c.created_at.desc(), run.c.id).limit(limit)
+    if state == "open":
+        query = query.where(run.c.ended_at.is_(None))
+    elif state == "ended":
+        query = query.where(run.c.ended_at.is_not(None))
+    return [_row(row) for row in conn.execute(query)]
+
+
+def not_closed(conn: Connection) -> list[str]:
+    """Ids of the runs for which something may still have to be done, oldest first."""
+    query = select(run.c.id).where(run.c.phase != Phase.CLOSED.value).order_by(run.c.created_at, run.c.id)
+    return list(conn.execute(query).scalars())
+
+
+def waiting(conn: Connection) -> list[str]:
+    """Ids of the runs that wait for their turn, oldest first."""
+    query = select(run.c.id).where(run.c.phase == Phase.WAITING.value).order_by(run.c.created_at, run.c.id)
+    return list(conn.execute(query).scalars())
+
+
+def is_reopened(conn: Connection, plan: Plan) -> bool:
+    """Whether the same values fire again, as another subject."""
+    query = select(subject.c.id).where(
+        subject.c.playbook == plan.playbook,
+        subject.c.case_name == plan.case,
+        subject.c.per_key == plan.per_key,
+        subject.c.closed_at.is_(None),
+        subject.c.id != plan.subject_id,
+        subject.c.is_by_hand == 0,
+    )
+    return conn.execute(query).first() is not None
+
+
+def count_by_phase(conn: Connection) -> dict[str, int]:
+    """Runs by phase, without those that are closed."""
+    query = select(run.c.phase, func.count().label("n")).where(run.c.phase != Phase.CLOSED.value).group_by(run.c.phase)
+    return {row.phase: row.n for row in conn.execute(query)}
+
+
+def unsettled(conn: Connection) -> list[str]:
+    """Ids of runs of which nobody knows what they did."""
+    query = select(run.c.id).where(
+        run.c.outcome == RunOutcome.UNKNOWN.value, run.c.id.in_(select(reservation.c.run_id))
+    )
+    return list(conn.execute(query).scalars())
+
+
+# -- due times ---------------------------------------------------------------------------------------------------------
+
+
+def set_due(conn: Connection, run_id: str, at: datetime | None) -> None:
+    """When to look at this run next; None = only when an event wakes it."""
+    if at is None:
+        conn.execute(delete(due).where(due.c.kind == "run", due.c.id == run_id))
+        return
+    conn.execute(due.insert().prefix_with("OR REPLACE").values(kind="run", id=run_id, at=utc_text(at)))
+
+
+def all_due(conn: Connection) -> dict[str, datetime]:
+    """Run id → when it is due."""
+    return {row.id: utc_time(row.at) for row in conn.execute(select(due).where(due.c.kind == "run"))}
+
+
+# -- told, able, control -----------------------------------------------------------------------------------------------
+
+
+def told_at(conn: Connection, playbook: str, per_key: str, ending: str) -> datetime | None:
+    """When people were last told of this ending of these values."""
+    query = select(told.c.at).where(told.c.playbook == playbook, told.c.per_key == per_key, told.c.ending == ending)
+    text = conn.execute(query).scalar()
+    return utc_time(text) if text else None
+
+
+def note_told(conn: Connection, playbook: str, per_key: str, ending: str, at: datetime) -> None:
+    """People were told."""
+    conn.execute(
+        told.insert()
+        .prefix_with("OR REPLACE")
+        .values(playbook=playbook, per_key=per_key, ending=ending, at=utc_text(at))
+    )
+
+
+def able_since(conn: Connection) -> dict[str, tuple[str, datetime]]:
+    """Playbook → (able key, since when it can act on what that key matches)."""
+    return {row.playbook: (row.able_key, utc_time(row.since)) for row in conn.execute(select(able))}
+
+
+def set_able(conn: Connection, playbook: str, able_key: str, since: datetime) -> None:
+    """From now on this playbook can act on what it matches."""
+    conn.execute(
+        able.insert().prefix_with("OR REPLACE").values(playbook=playbook, able_key=able_key, since=utc_text(since))
+    )
+
+
+def unset_able(conn: Connection, playbook: str) -> None:
+    """It cannot act any more (gone, observing, disabled)."""
+    conn.execute(delete(able).where(able.c.playbook == playbook))
+
+
+def get_control(conn: Connection, key: str) -> dict[str, Any] | None:
+    """A small JSON value of the engine's own."""
+    text = conn.execute(select(control.c.value).where(control.c.key == key)).scalar()
+    return json.loads(text) if text else None
+
+
+def set_control(conn: Connection, key: str, value: Mapping[str, Any] | None) -> None:
+    """Keep it; None takes it away."""
+    if value is None:
+        conn.execute(delete(control).where(control.c.key == key))
+        return
+    conn.execute(control.insert().prefix_with("OR REPLACE").values(key=key, value=json.dumps(dict(value))))
+
+
+def get_pause(conn: Connection) -> Pause | None:
+    """Who paused the engine, None when nobody has."""
+    value = get_control(conn, "pause")
+    return Pause(by=value["by"], reason=value["reason"], at=value["at"]) if value else None

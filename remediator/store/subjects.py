@@ -1,0 +1,284 @@
+"""Episodes and subjects: what fires, and what runs are about. Called inside a transaction or on a reader."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, RowMapping, and_, func, select, update
+
+from remediator.core.event import utc_text, utc_time
+from remediator.store.tables import episode, subject, subject_episode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Episode:
+    """One open interval of one label set.
+
+    Attributes:
+        alert: as ``core.alert.pack_alert`` packed it when the episode opened.
+        starts_at: the alert's own start when the episode opened; never moved.
+        ended_at: None while it is open.
+        resolved_ends_at: the sender's ``endsAt`` that resolved it, None otherwise.
+        stale_copy_at: when a firing copy of what was resolved first came after its end, None = never.
+    """
+
+    id: str
+    label_key: str
+    fingerprint: str
+    alert: Mapping[str, Any]
+    opened_at: datetime
+    starts_at: datetime
+    last_word_at: datetime
+    ended_at: datetime | None
+    end_reason: str
+    resolved_ends_at: datetime | None
+    stale_copy_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What a run is about."""
+
+    id: str
+    playbook: str
+    case: str
+    per_key: str
+    per: Mapping[str, str]
+    opened_at: datetime
+    opened_by_episode: str
+    is_adopted: bool
+    is_by_hand: bool
+    is_latched: bool
+    closed_at: datetime | None
+    close_reason: str
+
+
+def _time(text: str | None) -> datetime | None:
+    return utc_time(text) if text else None
+
+
+def _episode(row: RowMapping) -> Episode:
+    return Episode(
+        id=row["id"],
+        label_key=row["label_key"],
+        fingerprint=row["fingerprint"],
+        alert=json.loads(row["alert"]),
+        opened_at=utc_time(row["opened_at"]),
+        starts_at=utc_time(row["starts_at"]),
+        last_word_at=utc_time(row["last_word_at"]),
+        ended_at=_time(row["ended_at"]),
+        end_reason=row["end_reason"],
+        resolved_ends_at=_time(row["resolved_ends_at"]),
+        stale_copy_at=_time(row["stale_copy_at"]),
+    )
+
+
+def _subject(row: RowMapping) -> Subject:
+    return Subject(
+        id=row["id"],
+        playbook=row["playbook"],
+        case=row["case_name"],
+        per_key=row["per_key"],
+        per=json.loads(row["per"]),
+        opened_at=utc_time(row["opened_at"]),
+        opened_by_episode=row["opened_by_episode"],
+        is_adopted=bool(row["is_adopted"]),
+        is_by_hand=bool(row["is_by_hand"]),
+        is_latched=bool(row["is_latched"]),
+        closed_at=_time(row["closed_at"]),
+        close_reason=row["close_reason"],
+    )
+
+
+# -- episodes ----------------------------------------------------------------------------------------------------------
+
+
+def open_episode(conn: Connection, label_key: str) -> Episode | None:
+    """The open episode of this label set."""
+    query = select(episode).where(episode.c.label_key == label_key, episode.c.ended_at.is_(None))
+    row = conn.execute(query).mappings().first()
+    return _episode(row) if row else None
+
+
+def newest_episode(conn: Connection, label_key: str) -> Episode | None:
+    """The newest episode of this label set, open or not."""
+    query = select(episode).where(episode.c.label_key == label_key).order_by(episode.c.opened_at.desc()).limit(1)
+    row = conn.execute(query).mappings().first()
+    return _episode(row) if row else None
+
+
+def get_episode(conn: Connection, episode_id: str) -> Episode | None:
+    """By its id."""
+    row = conn.execute(select(episode).where(episode.c.id == episode_id)).mappings().first()
+    return _episode(row) if row else None
+
+
+def insert_episode(conn: Connection, new: Episode, delivery_id: int) -> None:
+    """Open it."""
+    conn.execute(
+        episode.insert().values(
+            id=new.id,
+            label_key=new.label_key,
+            fingerprint=new.fingerprint,
+            alert=json.dumps(new.alert, ensure_ascii=False),
+            opened_at=utc_text(new.opened_at),
+            opened_by_delivery=delivery_id,
+            starts_at=utc_text(new.starts_at),
+            last_word_at=utc_text(new.last_word_at),
+            last_delivery=delivery_id,
+        )
+    )
+
+
+def touch_episode(conn: Connection, episode_id: str, at: datetime, delivery_id: int) -> None:
+    """A delivery says that it fires on."""
+    conn.execute(
+        update(episode).where(episode.c.id == episode_id).values(last_word_at=utc_text(at), last_delivery=delivery_id)
+    )
+
+
+def note_stale_copy(conn: Connection, episode_id: str, at: datetime) -> None:
+    """A firing copy of what was resolved came; it opens nothing."""
+    conn.execute(update(episode).where(episode.c.id == episode_id).values(stale_copy_at=utc_text(at)))
+
+
+def end_episode(conn: Connection, episode_id: str, at: datetime, reason: str, ends_at: datetime | None) -> None:
+    """It ended: ``resolved`` (with the sender's ``endsAt``) or ``expired``."""
+    conn.execute(
+        update(episode)
+        .where(episode.c.id == episode_id)
+        .values(
+            ended_at=utc_text(at), end_reason=reason, resolved_ends_at=utc_text(ends_at) if ends_at is not None else ""
+        )
+    )
+
+
+def silent_episodes(conn: Connection, before: datetime) -> list[Episode]:
+    """Open episodes without a word since ``before``."""
+    query = (
+        select(episode)
+        .where(episode.c.ended_at.is_(None), episode.c.last_word_at < utc_text(before))
+        .order_by(episode.c.last_word_at)
+    )
+    return [_episode(row) for row in conn.execute(query).mappings()]
+
+
+def open_episodes(conn: Connection) -> Iterator[Episode]:
+    """All that fire."""
+    query = select(episode).where(episode.c.ended_at.is_(None)).order_by(episode.c.opened_at)
+    for row in conn.execute(query).mappings():
+        yield _episode(row)
+
+
+# -- subjects ----------------------------------------------------------------------------------------------------------
+
+
+def get_subject(conn: Connection, subject_id: str) -> Subject | None:
+    """By its id."""
+    row = conn.execute(select(subject).where(subject.c.id == subject_id)).mappings().first()
+    return _subject(row) if row else None
+
+
+def open_subject(conn: Connection, playbook: str, case: str, per_key: str) -> Subject | None:
+    """The open one of these values; runs by hand have subjects of their own and are not found here."""
+    query = select(subject).where(
+        subject.c.playbook == playbook,
+        subject.c.case_name == case,
+        subject.c.per_key == per_key,
+        subject.c.closed_at.is_(None),
+        subject.c.is_by_hand == 0,
+    )
+    row = conn.execute(query).mappings().first()
+    return _subject(row) if row else None
+
+
+def insert_subject(conn: Connection, new: Subject) -> None:
+    """Open it."""
+    conn.execute(
+        subject.insert().values(
+            id=new.id,
+            playbook=new.playbook,
+            case_name=new.case,
+            per_key=new.per_key,
+            per=json.dumps(dict(new.per), ensure_ascii=False),
+            opened_at=utc_text(new.opened_at),
+            opened_by_episode=new.opened_by_episode,
+            is_adopted=int(new.is_adopted),
+            is_by_hand=int(new.is_by_hand),
+            is_latched=int(new.is_latched),
+        )
+    )
+
+
+def close_subject(conn: Connection, subject_id: str, at: datetime, reason: str) -> None:
+    """The last of its episodes has ended."""
+    conn.execute(update(subject).where(subject.c.id == subject_id).values(closed_at=utc_text(at), close_reason=reason))
+
+
+def link(conn: Connection, subject_id: str, episode_id: str) -> None:
+    """This episode belongs to this subject."""
+    conn.execute(subject_episode.insert().prefix_with("OR IGNORE").values(subject_id=subject_id, episode_id=episode_id))
+
+
+def open_subjects_of(conn: Connection, episode_id: str) -> list[Subject]:
+    """The open subjects that this episode belongs to."""
+    query = (
+        select(subject)
+        .join(subject_episode, subject_episode.c.subject_id == subject.c.id)
+        .where(subject_episode.c.episode_id == episode_id, subject.c.closed_at.is_(None))
+    )
+    return [_subject(row) for row in conn.execute(query).mappings()]
+
+
+def _episodes_of(subject_id: str) -> Any:
+    return and_(subject_episode.c.episode_id == episode.c.id, subject_episode.c.subject_id == subject_id)
+
+
+def open_episodes_of(conn: Connection, subject_id: str) -> list[Episode]:
+    """The episodes of a subject that fire, oldest first."""
+    query = (
+        select(episode)
+        .join(subject_episode, _episodes_of(subject_id))
+        .where(episode.c.ended_at.is_(None))
+        .order_by(episode.c.opened_at, episode.c.id)
+    )
+    return [_episode(row) for row in conn.execute(query).mappings()]
+
+
+def last_word_at(conn: Connection, subject_id: str) -> datetime | None:
+    """When a delivery last said that any alert of the subject fires."""
+    query = select(func.max(episode.c.last_word_at)).join(subject_episode, _episodes_of(subject_id))
+    return _time(conn.execute(query).scalar())
+
+
+def last_end_reason(conn: Connection, subject_id: str) -> str:
+    """How the newest ended episode of the subject ended, "" when none has."""
+    query = (
+        select(episode.c.end_reason)
+        .join(subject_episode, _episodes_of(subject_id))
+        .where(episode.c.ended_at.is_not(None))
+        .order_by(episode.c.ended_at.desc())
+        .limit(1)
+    )
+    return str(conn.execute(query).scalar() or "")
+
+
+def n_open(conn: Connection) -> tuple[int, int]:
+    """How many episodes and subjects are open."""
+    n_episodes = conn.execute(
+        select(func.count()).select_from(episode).where(episode.c.ended_at.is_(None))
+    ).scalar_one()
+    n_subjects = conn.execute(
+        select(func.count()).select_from(subject).where(subject.c.closed_at.is_(None))
+    ).scalar_one()
+    return n_episodes, n_subjects
+
+
+def n_adopted(conn: Connection) -> int:
+    """How many open subjects fired before their playbook could act on them, and are left alone."""
+    query = select(func.count()).select_from(subject).where(subject.c.closed_at.is_(None), subject.c.is_adopted == 1)
+    return int(conn.execute(query).scalar_one())
