@@ -1,0 +1,311 @@
+import datetime as dt
+import http.client
+import ipaddress
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from recording_app import RecordingApp
+from remediator.errors import SettingsError, StoreInUseError
+from remediator.settings import load_settings
+from remediator.web.server import start_in_thread
+
+URL = "/api/v1/alertmanager"
+JSON = {"Content-Type": "application/json"}
+Serve = Callable[..., Any]
+
+# A server in a process of its own, for signals. It says what the engine was asked.
+_SERVER = """
+import sys
+from recording_app import RecordingApp
+from remediator.settings import load_settings
+from remediator.web.server import serve
+
+class Talking(RecordingApp):
+    def start(self): print("start", flush=True)
+    def stop(self): print("stop", flush=True)
+    def reload(self, actor): print("reload", actor, flush=True)
+
+serve(Talking(load_settings(environ={}, overrides={"listen": "127.0.0.1:" + sys.argv[1]})))
+print("end", flush=True)
+"""
+
+
+def _posts(address: str, n: int, context: ssl.SSLContext | None = None) -> list[int]:
+    """Statuses of deliveries over one connection."""
+    connection = (
+        http.client.HTTPSConnection(address, context=context, timeout=10)
+        if context
+        else http.client.HTTPConnection(address, timeout=10)
+    )
+    statuses = []
+    with closing(connection):
+        for _ in range(n):
+            connection.request("POST", URL, b"{}", JSON)
+            answer = connection.getresponse()
+            answer.read()
+            statuses.append(answer.status)
+    return statuses
+
+
+def test_server_when_started_and_stopped_then_the_engine_is_too(serve: Serve) -> None:
+    engine = RecordingApp(load_settings(environ={}))
+
+    with start_in_thread(engine) as running:  # type: ignore[arg-type]
+        statuses = _posts(running.address, 1)
+
+    assert statuses == [200]
+    assert [name for name, *_ in engine.calls] == ["start", "accept", "stop"]
+    host, _, port = running.address.rpartition(":")
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((host, int(port)))
+
+
+def test_server_when_the_engine_cannot_start_then_the_port_is_free_again() -> None:
+    engine = RecordingApp(load_settings(environ={}))
+    engine.start = lambda: (_ for _ in ()).throw(StoreInUseError("held by 7", pid=7))  # type: ignore[method-assign]
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+
+    with pytest.raises(StoreInUseError):
+        start_in_thread(engine, port)  # type: ignore[arg-type]
+
+    socket.create_server(("127.0.0.1", port)).close()
+
+
+def test_server_when_the_port_is_in_use_then_says_so_before_the_engine_starts() -> None:
+    engine = RecordingApp(load_settings(environ={}))
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+
+        with pytest.raises(SettingsError, match=f"cannot listen on 127.0.0.1:{port}: Address already in use"):
+            start_in_thread(engine, port)  # type: ignore[arg-type]
+
+    assert engine.calls == []
+
+
+def test_server_when_stopping_then_what_is_being_answered_is_finished(serve: Serve) -> None:
+    served = serve()
+    under_way, release, statuses = threading.Event(), threading.Event(), []
+    accept = served.engine.accept
+
+    def slow(raw: Any) -> Any:
+        under_way.set()
+        release.wait(10)
+        return accept(raw)
+
+    served.engine.accept = slow
+    caller = threading.Thread(target=lambda: statuses.extend(_posts(served.running.address, 1)))
+    caller.start()
+    under_way.wait(10)
+
+    stopper = threading.Thread(target=served.running.stop)
+    stopper.start()
+    time.sleep(0.3)
+    assert "stop" not in [name for name, *_ in served.engine.calls]
+    release.set()
+    stopper.join()
+    caller.join()
+
+    assert statuses == [200]
+    assert [name for name, *_ in served.engine.calls] == ["start", "accept", "stop"]
+    served.running.stop = lambda: None
+
+
+def test_server_when_stopping_then_a_body_under_way_is_answered_with_503_at_once(serve: Serve) -> None:
+    served = serve()
+    with served.connect() as connection:
+        connection.sendall(b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{" % URL.encode())
+        time.sleep(0.2)
+
+        started = time.monotonic()
+        served.running.stop()
+        seconds = time.monotonic() - started
+        answer = connection.recv(65536)
+
+    assert answer.startswith(b"HTTP/1.1 503 ")
+    assert seconds < 3
+    assert [name for name, *_ in served.engine.calls] == ["start", "stop"]
+    served.running.stop = lambda: None
+
+
+@pytest.mark.parametrize("stalled", [b"", b"POST / HT"], ids=["an idle connection", "half a head"])
+def test_server_when_stopping_then_stalled_clients_do_not_hold_it(stalled: bytes, serve: Serve) -> None:
+    served = serve()
+    with served.connect() as connection:
+        connection.sendall(stalled)
+        time.sleep(0.2)
+        started = time.monotonic()
+        served.running.stop()
+
+    assert time.monotonic() - started < 3
+    served.running.stop = lambda: None
+
+
+def test_server_when_on_ipv6_then_answers(serve: Serve) -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6 loopback")
+
+    served = serve(listen="[::1]:0")
+
+    assert served.running.address.startswith("[::1]:")
+    assert _posts(served.running.address, 1) == [200]
+
+
+def test_server_when_answering_then_it_does_not_say_what_it_is_made_of(serve: Serve) -> None:
+    answer = serve().exchange(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert b"\r\nserver:" not in answer.lower()
+
+
+def test_answer_when_on_one_connection_then_it_does_not_wait_for_acknowledgements(serve: Serve) -> None:
+    address = serve().running.address
+    started = time.monotonic()
+    _posts(address, 20)
+
+    # 40 ms each with Nagle's algorithm.
+    assert time.monotonic() - started < 0.6
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    tests = Path(__file__).parents[2]
+    with subprocess.Popen(
+        [sys.executable, "-W", "error", "-c", _SERVER, str(port)],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": f"{tests}{os.pathsep}{tests.parent}"},
+    ) as child:
+        address = f"127.0.0.1:{port}"
+        for _ in range(200):
+            try:
+                _posts(address, 1)
+                break
+            except OSError:
+                time.sleep(0.05)
+        yield child, address
+        child.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_process_when_told_to_stop_then_the_engine_stops_and_it_ends_with_0(
+    number: signal.Signals, process: tuple[subprocess.Popen[str], str]
+) -> None:
+    child, address = process
+    host, _, port = address.rpartition(":")
+    with socket.create_connection((host, int(port))):
+        child.send_signal(number)
+        out, _ = child.communicate(timeout=10)
+
+    said = [line for line in out.splitlines() if line in ("start", "stop", "end")]
+    assert (said, child.returncode) == (["start", "stop", "end"], 0)
+
+
+def test_process_when_sighup_then_playbooks_are_loaded_again_and_it_goes_on(
+    process: tuple[subprocess.Popen[str], str],
+) -> None:
+    child, address = process
+
+    child.send_signal(signal.SIGHUP)
+    time.sleep(0.3)
+    statuses = _posts(address, 1)
+    child.send_signal(signal.SIGTERM)
+
+    out, _ = child.communicate(timeout=10)
+    assert statuses == [200]
+    assert "reload SIGHUP" in out.splitlines()
+    assert child.returncode == 0
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """ca.pem, server.pem/.key, client.pem/.key."""
+    folder = tmp_path_factory.mktemp("tls")
+    now = dt.datetime.now(dt.UTC)
+
+    def make(name: str, issuer: tuple[x509.Name, ec.EllipticCurvePrivateKey] | None) -> ec.EllipticCurvePrivateKey:
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        issued_by, signer = issuer or (subject, key)
+        certificate = (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(issued_by)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - dt.timedelta(hours=1))
+            .not_valid_after(now + dt.timedelta(hours=1))
+            .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
+            .add_extension(
+                x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False
+            )
+            .sign(signer, hashes.SHA256())
+        )
+        (folder / f"{name}.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+        (folder / f"{name}.key").write_bytes(
+            key.private_bytes(
+                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+            )
+        )
+        return key
+
+    ca_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "ca")])
+    ca_key = make("ca", None)
+    make("server", (ca_name, ca_key))
+    make("client", (ca_name, ca_key))
+    return folder
+
+
+def test_tls_when_configured_then_https_answers(certificates: Path, serve: Serve) -> None:
+    served = serve(tls_cert=certificates / "server.pem", tls_key=certificates / "server.key")
+    context = ssl.create_default_context(cafile=str(certificates / "ca.pem"))
+
+    assert served.running.url == f"https://{served.running.address}"
+    assert _posts(served.running.address, 1, context) == [200]
+
+
+def test_tls_when_client_certificates_are_needed_then_only_who_has_one_gets_an_answer(
+    certificates: Path, serve: Serve
+) -> None:
+    served = serve(
+        tls_cert=certificates / "server.pem",
+        tls_key=certificates / "server.key",
+        tls_client_ca=certificates / "ca.pem",
+    )
+    without = ssl.create_default_context(cafile=str(certificates / "ca.pem"))
+    with_one = ssl.create_default_context(cafile=str(certificates / "ca.pem"))
+    with_one.load_cert_chain(certificates / "client.pem", certificates / "client.key")
+
+    assert _posts(served.running.address, 1, with_one) == [200]
+    with pytest.raises((ssl.SSLError, ConnectionError)):
+        _posts(served.running.address, 1, without)
+
+
+def test_tls_when_files_do_not_belong_together_then_says_so(certificates: Path) -> None:
+    settings = load_settings(
+        environ={}, overrides={"tls_cert": certificates / "server.pem", "tls_key": certificates / "client.key"}
+    )
+
+    with pytest.raises(SettingsError, match="tls_cert, tls_key or tls_client_ca cannot be used"):
+        start_in_thread(RecordingApp(settings))  # type: ignore[arg-type]
