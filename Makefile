@@ -3,7 +3,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup check test demo serve lock clean
+.PHONY: help setup check test demo serve docs lock clean
 
 PY := .venv/bin/python
 SETUP := bash tests/realparts/setup.sh
@@ -33,6 +33,10 @@ demo:  ## a real leak, a real alert, a real restart, in two minutes (KEEP=1 leav
 serve:  ## the engine, with CONFIG=remediator.toml, else with a configuration for trying it out
 	@$(SETUP) python
 	@$(PY) -m remediator serve --config "$(or $(CONFIG),$(firstword $(wildcard remediator.toml) deploy/dev/remediator.toml))"
+
+docs:  ## write docs/reference anew from the code
+	@$(SETUP) python
+	$(PY) -m remediator.cli.reference docs/reference
 
 lock:  ## write constraints.txt anew: the newest versions that fit pyproject.toml
 	@$(SETUP) lock

@@ -24,7 +24,7 @@ from remediator.cli.doctor_network import (
 )
 from remediator.cli.finding import Finding, Level, problem
 from remediator.cli.invocation import Invocation
-from remediator.cli.terminal import fold, json_option, print_json, say
+from remediator.cli.terminal import fold_beside, json_option, print_json, say
 from remediator.errors import SettingsError
 
 _STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.PROBLEM: "red"}
@@ -55,9 +55,9 @@ def doctor(ctx: click.Context, alertmanagers: tuple[str, ...], prometheis: tuple
             found.append(finding)
             _show_progress("")
             if not as_json:
-                fold(f"{finding.level:<8} {finding.check}: {finding.text}", 0, _STYLES[finding.level])
+                fold_beside(f"{finding.level:<9}", f"{finding.check}: {finding.text}", _STYLES[finding.level])
                 if finding.advice:
-                    fold(f"→ {finding.advice}", 9)
+                    fold_beside(" " * 9 + "→ ", finding.advice)
     count = Counter(finding.level for finding in found)
     if as_json:
         print_json([asdict(finding) for finding in found])

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import remediator
-from remediator.cli.check import load_everything
+from remediator.app import load_playbooks
 from remediator.cli.finding import Finding, ok, problem, warning
 from remediator.errors import StoreError
 from remediator.settings import DEFAULT_CONFIG, Settings, check_files
@@ -56,7 +56,7 @@ def check_settings(settings: Settings) -> Iterator[Finding]:
 
 def check_playbooks(settings: Settings) -> Iterator[Finding]:
     """Does everything load?"""
-    found = load_everything(settings, ())
+    found = load_playbooks(settings)
     for each in found.problems:
         yield problem("playbooks", each.located(), "remediator check shows all of them")
     if not found.problems:

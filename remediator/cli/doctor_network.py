@@ -13,10 +13,10 @@ from typing import Any
 
 import requests
 
+from remediator.app import read_only_clients
 from remediator.cli.api_client import CONNECT_TIMEOUT_S, cause, local_url
 from remediator.cli.finding import Finding, ok, problem, warning
 from remediator.cli.sender_config import WEBHOOK_PATH, judge_sender
-from remediator.clients.dockerd import DockerdReader
 from remediator.core.units import print_duration
 from remediator.errors import ActionError, TargetNotFoundError
 from remediator.settings import Settings
@@ -38,11 +38,10 @@ def check_docker(settings: Settings) -> Iterator[Finding]:
     """Does every Docker host answer, and may we look?"""
     if not settings.docker.hosts:
         yield warning(
-            "docker", "no host is configured: docker.… actions have nothing to act on", "docker.hosts.NAME.url"
+            "docker", "no host is configured: docker.… actions have nothing to act on", "set docker.hosts.NAME.url"
         )
-    for name, host in settings.docker.hosts.items():
+    for name, reader in read_only_clients(settings).dockers.items():
         check = f"docker {name}"
-        reader = DockerdReader(docker_hosts(settings)[name])
         try:
             version = reader.version()
             try:
@@ -50,7 +49,11 @@ def check_docker(settings: Settings) -> Iterator[Finding]:
             except TargetNotFoundError:
                 yield ok(check, f"{version}, may inspect")
         except ActionError as error:
-            yield problem(check, str(error), f"docker.hosts.{name}.url is {host.url}: is it right, up, and may we?")
+            yield problem(
+                check,
+                str(error),
+                f"docker.hosts.{name}.url is {settings.docker.hosts[name].url}: is it right, up, and may we?",
+            )
 
 
 def our_urls(settings: Settings) -> tuple[str, ...]:

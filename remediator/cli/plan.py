@@ -15,11 +15,19 @@ import click
 
 from remediator.cli.alert_options import PAIR, Pair, alert_options, as_map, webhook_body
 from remediator.cli.invocation import Invocation
-from remediator.cli.terminal import fold, json_option, label_text, print_fields, print_json, say, value_text
+from remediator.cli.terminal import (
+    fold,
+    fold_beside,
+    json_option,
+    label_text,
+    print_fields,
+    print_json,
+    say,
+    value_text,
+)
 from remediator.errors import UnreachableError
 
 _STYLES = {"allow": "green", "wait": "yellow", "refuse": "red"}
-_RUNS = {"yes": "true: it runs", "no": "false: it is skipped"}
 
 
 @click.command()
@@ -122,6 +130,10 @@ def _print_match(match: Mapping[str, Any]) -> None:
             fold(heading, 4, "bold")
             for number, step in enumerate(steps, start=1):
                 _print_step(number, step)
+    for check in match.get("verify", []):
+        fold(f"it helped if the alert is resolved within {check['within']}", 4)
+    if match.get("open_subject"):
+        fold("these values have an open subject, and so their one run: a delivery now would start none", 4, "yellow")
     _print_verdict(match.get("verdict"))
 
 
@@ -132,7 +144,7 @@ def _print_step(number: int, step: Mapping[str, Any]) -> None:
         {
             "action": step["action"],
             "params": value_text(step["params"]),
-            "if": f"{step['if']}  ({_RUNS.get(step['runs'], step['runs'])})" if step["if"] else "",
+            "if": f"{step['if']}  ({step['runs']})" if step["if"] else "",
             "timeout": step["timeout"],
             "retry": _retry_text(step["retry"]),
             "on failure": step["on_failure"],
@@ -140,7 +152,9 @@ def _print_step(number: int, step: Mapping[str, Any]) -> None:
         9,
     )
     for target in step["targets"]:
-        fold(_target_text(target), 9)
+        fold(f"touches {_target_text(target)}", 9)
+    for target in step.get("affects", []):
+        fold(f"would end with it: {_target_text(target)}", 9)
     if step.get("problem"):
         fold(f"cannot tell what it touches: {step['problem']}", 9, "red")
 
@@ -158,15 +172,18 @@ def _retry_text(retry: object) -> str:
 
 def _target_text(target: Mapping[str, Any]) -> str:
     owner = f", owned by {target['owner']}" if target.get("owner") else ""
-    return f"touches {target['ref']}, now {target['state'] or 'of unknown state'}{owner}"
+    return f"{target['ref']}, now {target['state'] or 'in a state that it does not say'}{owner}"
 
 
 def _print_verdict(verdict: Mapping[str, Any] | None) -> None:
     if not verdict:
         return
     fold(f"verdict: {verdict['word']}", 4, "bold " + _STYLES.get(verdict["word"], ""))
-    for reason in verdict["reasons"]:
-        until = f", until {reason['lifts_at']}" if reason.get("lifts_at") else ""
-        why = f" ({reason['reason']})" if reason["word"] != "allow" else ""
-        detail = f": {reason['detail']}" if reason["detail"] else ""
-        fold(f"{reason['word']:<6} {reason['rule']}{why}{detail}{until}", 6, _STYLES.get(reason["word"], ""))
+    # The reasons against it first, then what else was asked.
+    allowing = [answer for answer in verdict["answers"] if answer["word"] == "allow"]
+    for answer in [*verdict["reasons"], *allowing]:
+        until = f", until {answer['lifts_at']}" if answer["lifts_at"] else ""
+        why = f" ({answer['reason']})" if answer["word"] != "allow" else ""
+        detail = f": {answer['detail']}" if answer["detail"] else ""
+        head = " " * 6 + f"{answer['word']:<7}"
+        fold_beside(head, f"{answer['rule']}{why}{detail}{until}", _STYLES.get(answer["word"], ""))

@@ -56,15 +56,14 @@ def run(
     client = EngineClient.of(invocation, url, token_file)
     annotations = as_map(annotation, "--annotation")
     answer = client.post("/api/v1/runs", {"playbook": playbook, "labels": labels, "annotations": annotations, "by": by})
-    if not wait:
-        print_json(answer) if as_json else say(f"started run {answer['run_id']}; see remediator runs")
-        return
+    refused = answer.get("refused")
     if not as_json:
-        say(f"started run {answer['run_id']}")
-    ended = _wait(client, str(answer["run_id"]), is_quiet=as_json)
+        say(f"refused ({refused['reason']}): {refused['detail']}" if refused else f"started run {answer['run_id']}")
+    if wait and not refused:
+        answer = _wait(client, str(answer["run_id"]), is_quiet=as_json)
     if as_json:
-        print_json(ended)
-    ctx.exit(0 if ended["outcome"] in GOOD_ENDS else 1)
+        print_json(answer)
+    ctx.exit(1 if refused or answer.get("outcome", "succeeded") not in GOOD_ENDS else 0)
 
 
 def _wait(client: EngineClient, run_id: str, *, is_quiet: bool) -> dict[str, Any]:

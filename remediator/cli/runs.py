@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,23 +36,34 @@ def runs(
         say("no runs" if state == "all" else f"no {state} runs")
     else:
         for run in found:
-            _print_run(run)
+            print_run(run)
 
 
-def _print_run(run: Mapping[str, Any]) -> None:
-    say(f"{run['id']}  {run_state(run)}", "red" if run["outcome"] in _BAD_ENDS else "")
+def print_run(run: Mapping[str, Any], indent: int = 0) -> None:
+    """A run on three lines.
+
+    Args:
+        run: as the API gives it.
+    """
+    say(" " * indent + f"{run['run_id']}  {run_state(run)}", "red" if run["outcome"] in _BAD_ENDS else "")
     case = f", case {run['case']}" if run["case"] else ""
     until = f", ended {run['ended_at']}" if run["ended_at"] else ""
-    fold(f"{run['playbook']}{case}: {value_text(run['per'])}", 4)
-    fold(f"since {run['created_at']}{until}", 4, "dim")
+    fold(f"{run['playbook']}{case}: {value_text(run['per'])}", indent + 4)
+    fold(f"since {run['created_at']}{until}", indent + 4, "dim")
 
 
 def run_state(run: Mapping[str, Any]) -> str:
-    """Where a run stands, in a few words: ``succeeded``, ``failed (transient)``, ``waiting, for cooldown``.
+    """Where a run stands, in a few words: ``succeeded``, ``failed (transient)``, ``waiting for cooldown``.
 
     Args:
         run: as the API gives it.
     """
     if run["outcome"]:
         return str(run["outcome"]) + (f" ({run['reason']})" if run["reason"] not in ("", "none") else "")
-    return str(run["phase"]) + (f", for {value_text(run['waits_for'])}" if run["waits_for"] else "")
+    return str(run["phase"]) + (f" for {waits_text(run['waits_for'])}" if run["waits_for"] else "")
+
+
+def waits_text(waits_for: Sequence[str]) -> str:
+    """What a plan waits for: ``cooldown:cooldown`` → ``cooldown``, ``busy:TARGET`` → ``busy TARGET``."""
+    pairs = [each.partition(":") for each in waits_for]
+    return ", ".join(f"busy {what}" if rule == "busy" else what.replace("_", " ") for rule, _, what in pairs)

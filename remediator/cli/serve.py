@@ -19,13 +19,13 @@ def serve(invocation: Invocation) -> None:
     """
     # Here, because checking the options of every command need not load a web server.
     from remediator.app import build_app
-    from remediator.web import server
+    from remediator.web.server import serve as serve_app
 
     settings = invocation.settings()
     app = build_app(settings)
     for line in greeting(settings):
         click.echo(printable(line))
-    server.serve(app)
+    serve_app(app)
 
 
 def greeting(settings: Settings) -> list[str]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
 from remediator.cli.api_client import EngineClient, engine_options
 from remediator.cli.invocation import Invocation
-from remediator.cli.terminal import json_option, print_fields, print_json
+from remediator.cli.runs import print_run
+from remediator.cli.terminal import fold, json_option, print_fields, print_json, say, value_text
 
 
 @click.command()
@@ -21,4 +24,41 @@ def status(invocation: Invocation, url: str | None, token_file: Path | None, as_
     if as_json:
         print_json(answer)
     else:
-        print_fields(answer)
+        print_status(answer)
+
+
+def print_status(status: Mapping[str, Any]) -> None:
+    """What a person wants to see first.
+
+    Args:
+        status: as the API gives it.
+    """
+    say("ready" if status["ready"] else "NOT READY", "green" if status["ready"] else "red")
+    for name, text in status["checks"].items():
+        if text != "ok":
+            fold(f"{name}: {text}", 2, "red")
+    if paused := status["paused"]:
+        since = f" since {paused['at']}" if paused["at"] else ""
+        fold(f"PAUSED by {paused['by']}{since}: {paused['reason']}", 0, "yellow")
+    print_fields(
+        {
+            "version": status["version"],
+            "up since": status["up_since"],
+            "mode": status["mode"],
+            "playbooks": status["playbooks"],
+            "open alerts": status["open_alerts"],
+            "open subjects": status["open_subjects"],
+            "adopted, not acted on": status["adopted_subjects"],
+            "deliveries waiting": status["deliveries_waiting"],
+            "audit head": f"{status['audit']['seq']}:{status['audit']['hash']}",
+        }
+    )
+    if unsettled := status["unsettled_runs"]:
+        say()
+        fold("unknown, their targets are held: look, then remediator settle RUN happened|did-not-happen", 0, "red")
+        for run in unsettled:
+            fold(value_text(run), 2)
+    if status["open_runs"]:
+        say()
+        for run in status["open_runs"]:
+            print_run(run)

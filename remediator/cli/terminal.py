@@ -83,6 +83,11 @@ def fold(text: str, indent: int = 0, style: str = "") -> None:
     _print_folded(Text(" " * indent), Text(printable(text), style=style))
 
 
+def fold_beside(head: str, text: str, style: str = "") -> None:
+    """A word, and a paragraph beside it in as many lines as it needs."""
+    _print_folded(Text(printable(head), style=style), Text(printable(text), style=style))
+
+
 def print_fields(fields: Mapping[str, Any], indent: int = 0) -> None:
     """Names and values below each other; maps come after them, indented. Empty values are left out."""
     flat = {_title(name): value_text(value) for name, value in fields.items() if not isinstance(value, Mapping)}

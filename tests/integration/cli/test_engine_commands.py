@@ -18,14 +18,14 @@ from remediator.cli import api_client, cli, run
 from remediator.settings import load_settings
 
 RUN = {
-    "id": "4f1d",
+    "run_id": "4f1d",
     "playbook": "restart-on-leak",
     "case": "",
     "per": {"host": "gpu-07"},
     "phase": "waiting",
     "outcome": "",
     "reason": "",
-    "waits_for": ["cooldown"],
+    "waits_for": ["cooldown:cooldown"],
     "created_at": "2026-11-30T08:00:00.000000Z",
     "ended_at": "",
 }
@@ -203,7 +203,7 @@ def test_runs_when_listed_then_says_where_each_stands(engine: Engine) -> None:
     lines = call(engine, "runs").stdout.splitlines()
 
     assert [lines[0], lines[3], lines[6]] == [
-        "4f1d  waiting, for cooldown",
+        "4f1d  waiting for cooldown",
         "4f1d  succeeded",
         "4f1d  failed (transient)",
     ]
@@ -247,7 +247,7 @@ def test_run_when_told_to_wait_then_ends_as_the_run_does(
     result = call(engine, "run", "restart", "--alert", "host=gpu-07", "--wait")
 
     assert result.exit_code == code
-    assert result.stdout.splitlines() == ["started run 4f1d", "waiting, for cooldown", outcome]
+    assert result.stdout.splitlines() == ["started run 4f1d", "waiting for cooldown", outcome]
     assert [path for _, path, _, _ in engine.asked] == ["/api/v1/runs", *["/api/v1/runs/4f1d"] * 3]
 
 
@@ -417,10 +417,10 @@ def test_address_when_the_settings_leave_the_port_open_then_asks_for_it() -> Non
 
 def test_variables_of_commands_when_set_then_are_no_unknown_settings(engine: Engine, tmp_path: Path) -> None:
     (tmp_path / "token").write_text("t0ken-of-alice")
-    engine.answers_with({})
+    engine.answers_with([])
     environment = {"REMEDIATOR_URL": engine.url, "REMEDIATOR_TOKEN_FILE": str(tmp_path / "token")}
 
-    assert CliRunner().invoke(cli, ["status"], env=environment).exit_code == 0
+    assert CliRunner().invoke(cli, ["runs"], env=environment).exit_code == 0
     assert load_settings(environ=environment).listen == "127.0.0.1:9095"
 
 
@@ -440,3 +440,56 @@ def test_by_when_not_given_then_is_the_person_at_the_keyboard(
     call(engine, "pause", "--reason", "x", **environment)
 
     assert [body["by"] for _, _, body, _ in engine.asked] == [name]
+
+
+STATUS: dict[str, Any] = {
+    "version": "0.1.0",
+    "ready": True,
+    "checks": {"store": "ok", "playbooks": "ok"},
+    "up_since": "2026-11-30T08:00:00.000000Z",
+    "mode": "enforce",
+    "paused": None,
+    "playbooks": ["restart-on-leak"],
+    "open_alerts": 1,
+    "open_subjects": 1,
+    "adopted_subjects": 0,
+    "deliveries_waiting": 0,
+    "runs_by_phase": {},
+    "open_runs": [],
+    "unsettled_runs": [],
+    "audit": {"seq": 7, "hash": "ab"},
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        pytest.param({}, "ready", id="all is well"),
+        pytest.param({"ready": False}, "NOT READY", id="it is not ready"),
+        pytest.param({"checks": {"playbooks": "a.yaml:1:1: bad"}}, "  playbooks: a.yaml:1:1: bad", id="a check fails"),
+        pytest.param(
+            {"paused": {"by": "alice", "reason": "work", "at": "08:00"}},
+            "PAUSED by alice since 08:00: work",
+            id="it is paused",
+        ),
+        pytest.param({"open_runs": [RUN]}, "4f1d  waiting for cooldown", id="a run is open"),
+        pytest.param({"unsettled_runs": ["9c2e"]}, "  9c2e", id="a run is unknown"),
+        pytest.param({}, "audit head             7:ab", id="the head of the audit, to keep elsewhere"),
+    ],
+)
+def test_status_when_printed_then_says_what_matters_first(changes: dict[str, Any], line: str, engine: Engine) -> None:
+    engine.answers_with({**STATUS, **changes})
+
+    result = call(engine, "status")
+
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert line in result.stdout.splitlines()
+
+
+def test_run_when_no_plan_can_be_made_then_says_why_and_ends_with_1(engine: Engine) -> None:
+    engine.answers_with({"run_id": "4f1d", "refused": {"reason": "missing_label", "detail": "labels.pod is missing"}})
+
+    result = call(engine, "run", "restart", "--alert", "host=gpu-07", "--wait")
+
+    assert (result.exit_code, result.stdout) == (1, "refused (missing_label): labels.pod is missing\n")
+    assert len(engine.asked) == 1

@@ -1,0 +1,219 @@
+"""What ``plan`` prints, and the alert that its options make."""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import UTC, datetime
+from types import ModuleType
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from remediator.cli import cli
+from remediator.cli.alert_options import webhook_body
+from remediator.core.alert import AlertStatus
+from remediator.core.decode import decode
+
+STEP: dict[str, Any] = {
+    "name": "restart",
+    "action": "docker.restart",
+    "describes": "restart container trainer-0 on gpu-07",
+    "params": {"host": "gpu-07", "container": "trainer-0"},
+    "if": "",
+    "runs": "yes",
+    "timeout": "8m",
+    "retry": {"attempts": 4, "wait": "2s", "max_wait": "30s", "jitter_pct": 20, "budget": "15m"},
+    "on_failure": "stop",
+    "targets": [
+        {
+            "ref": "docker:gpu-07/trainer-0",
+            "uid": "abc",
+            "state": "running",
+            "owner": "compose:train/trainer",
+            "labels": {},
+        }
+    ],
+}
+SKIPPED: dict[str, Any] = {
+    **STEP,
+    "name": "checkpoint",
+    "if": "steps.x.outcome == 'failed'",
+    "runs": "decided later",
+    "targets": [],
+}
+MATCH: dict[str, Any] = {
+    "playbook": "restart-on-leak",
+    "case": "",
+    "mode": "enforce",
+    "per": {"host": "gpu-07"},
+    "run_id": "4f1d",
+    "hold": "10m",
+    "steps": [SKIPPED, STEP],
+    "verdict": {
+        "word": "wait",
+        "reasons": [
+            {
+                "rule": "cooldown",
+                "word": "wait",
+                "reason": "cooldown",
+                "detail": "docker:gpu-07/trainer-0 was last disrupted by playbook x 5m ago, cooldown 30m",
+                "lifts_at": "2026-11-30T09:00:00Z",
+            },
+        ],
+        "answers": [{"rule": "protect", "word": "allow", "reason": "none", "detail": "", "lifts_at": ""}],
+    },
+    "resolved": [],
+}
+ALERT: dict[str, Any] = {
+    "labels": {"alertname": "GPUMemoryLeakSlope", "host": "gpu-07"},
+    "fingerprint": "c8d2015699e0fa01",
+    "status": "firing",
+    "matches": [MATCH],
+    "not_matched": [{"playbook": "xid", "why": ['alertname = "GPUXid": it is "GPUMemoryLeakSlope"']}],
+}
+
+
+def plan(answer: dict[str, Any], monkeypatch: pytest.MonkeyPatch, *arguments: str, body: bytes | None = None) -> Result:
+    """``plan`` with an engine that gives this answer."""
+    seen: list[bytes] = []
+
+    class DryApp:
+        def dry_run(self, body: bytes) -> dict[str, Any]:
+            seen.append(body)
+            return answer
+
+    app = ModuleType("remediator.app")
+    app.build_dry_app = lambda settings: DryApp()  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "remediator.app", app)
+    monkeypatch.setenv("COLUMNS", "80")
+    result = CliRunner().invoke(cli, ["plan", *(arguments or ["--alert", "alertname=X"])], input=body)
+    if body is not None:
+        assert seen == [body]
+    return result
+
+
+def test_plan_when_an_alert_matches_then_shows_the_whole_plan_in_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = plan({"alerts": [ALERT], "bad_alerts": []}, monkeypatch)
+
+    assert result.exit_code == 0
+    assert result.stdout == (
+        "GPUMemoryLeakSlope  firing  c8d2015699e0fa01\n"
+        '  {alertname="GPUMemoryLeakSlope", host="gpu-07"}\n'
+        "\n"
+        "  restart-on-leak\n"
+        "    subject  host=gpu-07\n"
+        "    mode     enforce\n"
+        "    hold     10m\n"
+        "    run id   4f1d\n"
+        "    steps\n"
+        "      1. checkpoint: restart container trainer-0 on gpu-07\n"
+        "         action      docker.restart\n"
+        "         params      host=gpu-07 container=trainer-0\n"
+        "         if          steps.x.outcome == 'failed'  (decided later)\n"
+        "         timeout     8m\n"
+        "         retry       4 attempts, 2s to 30s apart, none later than 15m\n"
+        "         on failure  stop\n"
+        "      2. restart: restart container trainer-0 on gpu-07\n"
+        "         action      docker.restart\n"
+        "         params      host=gpu-07 container=trainer-0\n"
+        "         timeout     8m\n"
+        "         retry       4 attempts, 2s to 30s apart, none later than 15m\n"
+        "         on failure  stop\n"
+        "         touches docker:gpu-07/trainer-0, now running, owned by\n"
+        "         compose:train/trainer\n"
+        "    verdict: wait\n"
+        "      wait   cooldown (cooldown): docker:gpu-07/trainer-0 was last disrupted by\n"
+        "             playbook x 5m ago, cooldown 30m, until 2026-11-30T09:00:00Z\n"
+        "      allow  protect\n"
+        "\n"
+        "  does not match:\n"
+        '    xid: alertname = "GPUXid": it is "GPUMemoryLeakSlope"\n'
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "line", "code"),
+    [
+        pytest.param({"matches": []}, "  no playbook matches", 0, id="nothing matches"),
+        pytest.param({"problem": "no labels"}, "  no labels", 1, id="the alert has a problem"),
+        pytest.param(
+            {
+                "matches": [
+                    {**MATCH, "steps": [], "verdict": None, "refused": {"reason": "missing_label", "detail": "pod"}}
+                ]
+            },
+            "    refused (missing_label): pod",
+            0,
+            id="the plan is refused",
+        ),
+        pytest.param(
+            {"matches": [{**MATCH, "steps": [{**STEP, "targets": [], "problem": "gpu-07 does not answer"}]}]},
+            "         cannot tell what it touches: gpu-07 does not answer",
+            0,
+            id="the target cannot be asked",
+        ),
+        pytest.param(
+            {"matches": [{**MATCH, "case": "app_error"}]}, "  restart-on-leak, case app_error", 0, id="a case"
+        ),
+        pytest.param(
+            {"matches": [{**MATCH, "resolved": [STEP]}]}, "    when it is over", 0, id="steps for when it is over"
+        ),
+        pytest.param(
+            {"labels": {"alertname": "\x1b]0;x\x07"}},
+            "\\x1b]0;x\\x07  firing  c8d2015699e0fa01",
+            0,
+            id="a steering label",
+        ),
+    ],
+)
+def test_plan_when_something_is_special_then_says_it(
+    changes: dict[str, Any], line: str, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = plan({"alerts": [{**ALERT, **changes}], "bad_alerts": []}, monkeypatch)
+
+    assert result.exit_code == code
+    assert line in result.stdout.splitlines()
+    assert "\x1b" not in result.stdout
+
+
+def test_plan_when_a_member_is_no_alert_then_says_which_and_ends_with_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = plan({"alerts": [ALERT], "bad_alerts": [{"index": 1, "problem": "no labels"}]}, monkeypatch)
+
+    assert result.exit_code == 1
+    assert result.stdout.startswith("alert 2 of the delivery is no alert: no labels\n")
+
+
+def test_plan_when_asked_for_json_then_prints_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = {"alerts": [ALERT], "bad_alerts": []}
+
+    assert json.loads(plan(answer, monkeypatch, "--alert", "a=b", "--json").stdout) == answer
+
+
+def test_plan_when_given_stdin_then_hands_on_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert plan({"alerts": [], "bad_alerts": []}, monkeypatch, "-", body=b"\xff{}").exit_code == 0
+
+
+def test_plan_when_the_file_is_not_there_then_ends_with_3(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = plan({"alerts": [], "bad_alerts": []}, monkeypatch, "/no/such/file")
+
+    assert (result.exit_code, result.stderr) == (
+        3,
+        "remediator: cannot read /no/such/file: No such file or directory\n",
+    )
+
+
+def test_webhook_body_when_decoded_then_is_one_firing_alert_of_now() -> None:
+    group = decode(webhook_body({"alertname": "X", "ü": "a=b"}, {"note": "y"}), datetime.now(UTC))
+
+    (alert,) = group.alerts
+    assert group.bad_alerts == ()
+    assert (alert.status, dict(alert.labels), dict(alert.annotations), alert.ends_at) == (
+        AlertStatus.FIRING,
+        {"alertname": "X", "ü": "a=b"},
+        {"note": "y"},
+        None,
+    )
+    assert alert.starts_at is not None
+    assert abs((datetime.now(UTC) - alert.starts_at).total_seconds()) < 60
