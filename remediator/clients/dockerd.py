@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import functools
 import re
+import socket
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -173,7 +174,7 @@ _ADVICE: Final[Mapping[Failed, str]] = {
     Failed.NOT_SENT: "cannot be reached",
     Failed.NO_ANSWER: "did not answer properly",
     Failed.BUSY: "is busy",
-    Failed.NOT_FOUND: "does not know it",
+    Failed.NOT_FOUND: "has no such container",
     Failed.DENIED: "does not let us in; check the user's rights, the certificate or the ssh key",
     Failed.CONFLICT: "says that its state forbids it",
     Failed.REFUSED: "refuses the request",
@@ -226,7 +227,7 @@ class DockerdReader:
         # The engine takes any beginning of an id for a name: "dead" would find a container that nobody meant.
         if state.name != container and not (_SHORT_ID.fullmatch(container) and state.id.startswith(container)):
             raise TargetNotFoundError(
-                f"Docker engine {self._host.name} has no container called {container}",
+                f"container {container}: Docker engine {self._host.name} has no such container",
                 target=f"docker:{self._host.name}/{container}",
             )
         return state
@@ -319,6 +320,10 @@ def _session(host: DockerHost) -> tuple[requests.Session, str]:
     # The environment's proxies, .netrc and CA bundle are for the web: REQUESTS_CA_BUNDLE would outrank our own CA.
     session.trust_env = False
     if url.startswith("http+unix://"):
+        # docker-py leaves the socket open where nobody listens, and wraps the reason out of sight.
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.settimeout(CONNECT_S)
+            probe.connect(url.removeprefix("http+unix://"))
         session.mount("http+docker://", UnixHTTPAdapter(url, timeout=int(CONNECT_S)))
         return session, "http+docker://localhost"
     if url.startswith("ssh://"):

@@ -160,7 +160,7 @@ class FakeWorld:
             if at_host == host and (name == container or (len(container) >= 12 and state.id.startswith(container))):
                 return state
         raise TargetNotFoundError(
-            f"Docker engine {host} has no container called {container}", target=f"docker:{host}/{container}"
+            f"container {container}: Docker engine {host} has no such container", target=f"docker:{host}/{container}"
         )
 
     def n_writes(self, call: str) -> int:

@@ -14,13 +14,14 @@ import io
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tarfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Literal
 
 import docker
 import docker.errors
@@ -90,26 +91,35 @@ class DockerEngine:
         removes_itself: bool = False,
         restart_policy: Literal["no", "always"] = "no",
         volumes: Mapping[str, str] | None = None,
+        starts: bool = True,
     ) -> docker.models.containers.Container:
         """Make and start a container.
 
         Args:
             script: shell script that it runs.
             volumes: folder outside → folder inside, writable.
+            starts: whether it is started too.
         """
-        options: dict[str, Any] = {} if stop_timeout_s is None else {"stop_timeout": stop_timeout_s}
-        return self.client.containers.run(
+        api = self.client.api
+        made = api.create_container(  # the client's own run() has no stop time-out
             IMAGE,
             ["/bin/sh", "-c", script],
             name=name,
             labels={MADE_HERE: "1", **(labels or {})},
-            network_mode=network,
-            detach=True,
-            auto_remove=removes_itself,
-            restart_policy={"Name": restart_policy},
-            volumes={outside: {"bind": inside, "mode": "rw"} for outside, inside in (volumes or {}).items()},
-            **options,
+            stop_timeout=stop_timeout_s,
+            volumes=list((volumes or {}).values()),
+            host_config=api.create_host_config(
+                network_mode=network,
+                auto_remove=removes_itself,
+                restart_policy={"Name": restart_policy},
+                binds={outside: {"bind": inside, "mode": "rw"} for outside, inside in (volumes or {}).items()},
+            ),
         )
+        container = self.client.containers.get(made["Id"])
+        if starts:
+            container.start()
+            container.reload()
+        return container
 
     def remove(self, *names: str) -> None:
         """Remove containers, by force; those that are gone are no error."""
@@ -153,7 +163,8 @@ def start(folder: Path, *, outlives_parent: bool = False) -> DockerEngine:
     if not _alive(_pid_of(folder / "pid")):
         (folder / "pid").unlink(missing_ok=True)
         with (folder / "dockerd.log").open("ab") as log:
-            daemon = subprocess.Popen(
+            daemon = _started(
+                folder,
                 [
                     "dockerd",
                     f"--data-root={folder / 'data'}",
@@ -163,13 +174,11 @@ def start(folder: Path, *, outlives_parent: bool = False) -> DockerEngine:
                     "--iptables=false",
                     "--bridge=none",
                 ],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,  # Ctrl-C is for the test run, which then stops it in order
+                log,
             )
-        if not outlives_parent:
-            subprocess.Popen([sys.executable, __file__, "watch", str(folder)], start_new_session=True)
+        is_watched = len(_STARTED[folder]) > 1
+        if not outlives_parent and not is_watched:
+            _started(folder, [sys.executable, __file__, "watch", str(folder)], None)
         deadline = time.monotonic() + START_TIMEOUT_S
         while not _answers(url):
             if daemon.poll() is not None or time.monotonic() > deadline:
@@ -187,16 +196,16 @@ def stop(folder: Path) -> None:
         _remove_all_containers(f"unix://{folder / 'docker.sock'}")
     kill(folder, signal.SIGTERM)
     # What a killed engine leaves: its shims, with a container's first process below each, and its containerd.
-    for shim in _processes(lambda line: "containerd-shim" in line and f"{folder}/" in line):
-        for child in _children(shim):
-            _kill(child, signal.SIGKILL)
-        _kill(shim, signal.SIGKILL)
-    containerd = _pid_of(folder / "exec/containerd/containerd.pid")
-    if _processes(lambda line: f"{folder}/" in line and "containerd" in line):
-        _kill(containerd, signal.SIGKILL)
+    left = _processes(lambda line: f"{folder}/" in line and "containerd" in line)
+    for child in [child for parent in left for child in _children(parent)]:
+        _kill(child, signal.SIGKILL)
+    for parent in left:
+        _kill(parent, signal.SIGKILL)
     for mount in reversed(_mounts_below(folder)):
         subprocess.run(["umount", "-l", mount], check=False)
     shutil.rmtree(folder, ignore_errors=True)
+    for child in _STARTED.pop(folder, []):
+        child.wait(10)
 
 
 def kill(folder: Path, how: signal.Signals = signal.SIGKILL) -> None:
@@ -207,6 +216,22 @@ def kill(folder: Path, how: signal.Signals = signal.SIGKILL) -> None:
         _wait_gone(pid, 20) or _kill(pid, signal.SIGKILL)
         _wait_gone(pid, 5)
     (folder / "pid").unlink(missing_ok=True)
+
+
+_STARTED: dict[Path, list[subprocess.Popen[bytes]]] = {}
+"""Our own children, to be waited for."""
+
+
+def _started(folder: Path, command: list[str], log: IO[bytes] | None) -> subprocess.Popen[bytes]:
+    child = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        start_new_session=True,  # Ctrl-C is for the test run, which then stops it in order
+    )
+    _STARTED.setdefault(folder, []).append(child)
+    return child
 
 
 def _remove_all_containers(url: str) -> None:
@@ -239,11 +264,13 @@ def _image() -> bytes:
 
 
 def _answers(url: str) -> bool:
-    try:
-        with contextlib.closing(docker.APIClient(base_url=url, timeout=2)) as client:
-            return bool(client.ping())
-    except (docker.errors.DockerException, requests.exceptions.RequestException):
-        return False
+    """Whether the engine is up. By hand: docker-py leaves a socket open where nobody listens yet."""
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(5)
+        probe.connect(url.removeprefix("unix://"))
+        probe.sendall(b"GET /_ping HTTP/1.0\r\n\r\n")
+        return b" 200 OK" in probe.recv(100)
+    return False
 
 
 def _pid_of(file: Path) -> int:
