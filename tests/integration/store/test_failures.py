@@ -59,10 +59,9 @@ def write_until_refused(store: Store, work: Callable[[writer.Tx], None]) -> int:
 
 
 def fill_up(file: Path) -> None:
-    with file.open("ab", buffering=0) as opened:
-        with suppress(OSError):
-            while True:
-                opened.write(b"x" * 4096)
+    with file.open("ab", buffering=0) as opened, suppress(OSError):
+        while True:
+            opened.write(b"x" * 4096)
 
 
 def test_write_when_the_disk_is_full_then_says_so_and_works_again_when_there_is_room(
