@@ -63,7 +63,7 @@ def load(paths: Sequence[Path], *, context: LoadContext) -> Loaded:
                         playbooks.append(playbook)
                 case "policy":
                     policy = read_keys(document, PolicyKeys, found)
-                    if policy and _is_new(kind, policy.policy, document, first_places, found):
+                    if policy and not found.found and _is_new(kind, policy.policy, document, first_places, found):
                         policies.append((document, policy))
             problems += found.found
     order = {str(file): index for index, file in enumerate(files)}

@@ -113,18 +113,47 @@ class Problems:
 
 
 def read_keys(document: Document, model: type[M], problems: Problems) -> M | None:
-    """The document as a model; None when it does not fit. Refuses by name what does not act."""
+    """The document as a model. Refuses by name what does not act.
+
+    Returns:
+        With problems, whatever is left of it without them: to look for more, not to act on. None when nothing is.
+    """
     root = document.root
     _refuse_nulls(root, problems)
-    before = len(problems.found)
-    keys: M | None = None
-    try:
-        keys = model.model_validate(root.plain())
-    except ValidationError as error:
-        for detail in error.errors(include_url=False):
-            _add_detail(detail, model, document, problems)
     _refuse_later(root, model, problems)
-    return keys if len(problems.found) == before else None
+    for look in range(_MOST_LOOKS):
+        try:
+            keys = model.model_validate(root.plain())
+        except ValidationError as error:
+            details = _without_echoes(error.errors(include_url=False), model)
+            if look == 0:  # later ones come of what was taken out
+                for detail in details:
+                    _add_detail(detail, model, document, problems)
+            if not root.without(detail["loc"] for detail in details if not _stand_in(root, detail)):
+                return None
+        else:
+            _refuse_cut_matchers(document, problems)
+            return keys
+    return None
+
+
+_MOST_LOOKS = 50
+"""Taking bad parts out can show others around them, each time one level higher; the format has about eight."""
+
+_STAND_INS: Mapping[str, Node] = {
+    "playbook": Node("nameless", 1, 1),
+    "policy": Node("nameless", 1, 1),
+    "match": Node([Node("alertname = nameless", 1, 1)], 1, 1),
+}
+
+
+def _stand_in(root: Node, detail: ErrorDetails) -> bool:
+    """Put something where a document lacks what it must have, so that the rest of it can be looked at."""
+    name = detail["loc"][0] if len(detail["loc"]) == 1 else ""
+    if detail["type"] != "missing" or name not in _STAND_INS or not isinstance(root.value, dict):
+        return False
+    root.value[str(name)] = _STAND_INS[str(name)]
+    return True
 
 
 def _refuse_nulls(root: Node, problems: Problems) -> None:
@@ -135,10 +164,21 @@ def _refuse_nulls(root: Node, problems: Problems) -> None:
         # A matcher in braces is a map to YAML whose value is missing: that has a message of its own.
         if node.value is None and not {"match", "protect"} & {*path[:-1]}
     ]
-    for path in reversed(empty):
+    for path in empty:
         name = f"`{path[-1]}`" if isinstance(path[-1], str) else "this entry"
         problems.add(path, f"{name} has no value; write one, or remove it")
-        root.at(path[:-1]).remove(path[-1])
+    root.without(empty)
+
+
+def _without_echoes(details: list[ErrorDetails], model: type[BaseModel]) -> list[ErrorDetails]:
+    """Without ``action is missing`` where ``acton`` stands beside it."""
+    meant = {
+        (*path[:-1], near)
+        for detail in details
+        if detail["type"] == "extra_forbidden" and (path := detail["loc"])
+        for near in difflib.get_close_matches(str(path[-1]), _fields(_model_at(model, path[:-1])), n=1)
+    }
+    return [detail for detail in details if detail["type"] != "missing" or detail["loc"] not in meant]
 
 
 def _add_detail(detail: ErrorDetails, model: type[BaseModel], document: Document, problems: Problems) -> None:
@@ -167,7 +207,9 @@ def _add_detail(detail: ErrorDetails, model: type[BaseModel], document: Document
         case "string_type":
             message = f"{name} must be text; put quotes round it"
         case "bool_type":
-            message = f"{name} must be true or false"
+            word = str(detail["input"])
+            is_word = word.lower() in ("yes", "no", "on", "off")
+            message = f"{name} must be true or false" + (f"; {word} is text in YAML 1.2" if is_word else "")
         case "int_type" | "float_type" | "int_from_float":
             message = f"{name} must be a{' whole' if kind.startswith('int') else ''} number"
         case "list_type":
@@ -189,6 +231,16 @@ def _cut_by_comment(document: Document, path: Path) -> str:
     if node.is_plain and rest.lstrip().startswith("#"):
         return f"; YAML takes ` #` as the beginning of a comment: put the matcher in single quotes: '{node.text}{rest}'"
     return ""
+
+
+def _refuse_cut_matchers(document: Document, problems: Problems) -> None:
+    """``msg = Xid #79`` is ``msg = Xid`` to YAML, and a matcher still. A comment has a space after its sign."""
+    for path, node in document.root.walk():
+        rest = document.rest_of_line(node)
+        if {"match", "protect"} & {*path[:-1]} and node.is_plain and re.match(r"\s+#[^\s#]", rest):
+            quoted = f"'{node.text}{rest}'"
+            message = f"YAML takes ` #` as the beginning of a comment: write {quoted}, or # and a space for a comment"
+            problems.add(path, message, MatcherSyntaxError)
 
 
 def suggest(word: str, known: Iterable[str], otherwise: str = "; there are: ") -> str:
@@ -287,13 +339,8 @@ def _able_key(match: Sequence[Matcher], cases: Sequence[Case]) -> str:
     able = {
         "match": sorted(str(matcher) for matcher in match),
         "cases": [
-            {
-                "name": case.name,
-                "match": sorted(str(matcher) for matcher in case.match),
-                "per": None if case.per is None else sorted(case.per),
-                "mode": case.mode.value,
-                "is_ignored": case.ignore is not None,
-            }
+            {"name": case.name, "match": sorted(str(matcher) for matcher in case.match)}
+            | ({"per": sorted(case.per or ()), "mode": case.mode.value} if case.ignore is None else {"ignored": True})
             for case in cases
         ],
     }
@@ -308,11 +355,14 @@ class _Builder:
         self._context = context
         self._problems = problems
         self._keys = keys
+        # What was taken out for its own problem must not be missed here too.
+        self._is_whole = not problems.found
 
     def cases(self) -> tuple[Case, ...]:
         if self._keys.cases is None:
             return (self._case("", (), self._keys, {}),)
-        self._check_cases(self._keys.cases)
+        if self._is_whole:
+            self._check_cases(self._keys.cases)
         return tuple(self._named_case(index, case) for index, case in enumerate(self._keys.cases))
 
     def _check_cases(self, cases: Sequence[NamedCaseKeys]) -> None:
@@ -358,7 +408,7 @@ class _Builder:
         steps: tuple[Step, ...] = ()
         resolved: tuple[Step, ...] = ()
         if ignore is None:
-            if not keys.steps:
+            if not keys.steps and self._is_whole:
                 top: Path = ("playbook",) if index is None else ("cases", index)
                 or_not = "" if index is None else ", or why not with `ignore`"
                 self._problems.add(top, f"`steps` is missing: say what to do{or_not}")
@@ -436,7 +486,7 @@ class _Builder:
             return None
         if keys.condition is not None:
             self._check_names(keys.condition.names, (*path, "if"), per, earlier)
-        params = self._params(action, keys.params or {}, (*path, "params"))
+        params, broken = self._params(action, keys.params or {}, (*path, "params"))
         for param, template in params.items():
             here = (*path, "params", param)
             self._check_names(template.names, here, per, earlier)
@@ -444,7 +494,7 @@ class _Builder:
                 self._problems.add(
                     here, f"`{param}` must be known when the plan is made, before any step; {_late_words(template)}"
                 )
-        shortest = self._check_params(action, params, path)
+        shortest = self._check_params(action, params, broken, path)
         if keys.timeout is not None and keys.timeout < shortest:
             self._problems.add(
                 (*path, "timeout"),
@@ -462,29 +512,37 @@ class _Builder:
             line=self._document.root.at(path).line,
         )
 
-    def _params(self, action: Action[Any], written: Mapping[str, object], path: Path) -> dict[str, ParamTemplate]:
+    def _params(
+        self, action: Action[Any], written: Mapping[str, object], path: Path
+    ) -> tuple[dict[str, ParamTemplate], set[str]]:
+        """The params as templates, and the names of those that are there and cannot be read."""
         known = _fields(action.params_model)
         params: dict[str, ParamTemplate] = {}
+        broken: set[str] = set()
         for name in written:
             here = (*path, name)
             if name not in known:
                 message = f"{action.name} has no param `{name}`{suggest(name, known)}"
                 self._problems.add(here, message, ParamsError)
+                broken.update(difflib.get_close_matches(name, known, n=1))
                 continue
             try:
                 params[name] = ParamTemplate.parse(_json(self._document.root.at(here)))
             except TemplateError as error:
                 self._problems.add(here, f"`{name}`: {error.message}", TemplateError)
-        return params
+                broken.add(name)
+        return params, broken
 
-    def _check_params(self, action: Action[Any], params: Mapping[str, ParamTemplate], path: Path) -> timedelta:
+    def _check_params(
+        self, action: Action[Any], params: Mapping[str, ParamTemplate], broken: set[str], path: Path
+    ) -> timedelta:
         """Check what can be known before there is an alert.
 
         Returns:
             The shortest time-out that fits the params, zero where that hangs on a template.
         """
         literal = {name: template.source for name, template in params.items() if template.is_literal}
-        open_ = {*params, *action.param_defaults} - {*literal}
+        open_ = ({*params, *action.param_defaults} | broken) - {*literal}
         is_told = False
         try:
             action.params_model.model_validate(literal)
@@ -524,6 +582,8 @@ class _Builder:
                 message = f"{action.name} needs the param `{name}`"
             case "string_type":
                 message = f"`{name}` must be text; put quotes round it"
+            case "string_pattern_mismatch":
+                message = f"`{name}` cannot be {detail['input']!r}: it must match {detail['ctx']['pattern']}"
             case _:
                 message = f"`{name}`: {detail['msg'].removeprefix('Value error, ')}" if name else detail["msg"]
         self._problems.add(here, message, ParamsError)
@@ -538,10 +598,10 @@ class _Builder:
                 case "vars" if (key := re.split(r"[.\[]", rest)[0]) not in self._context.vars:
                     known = suggest(key, self._context.vars) or "; the settings have no vars"
                     self._problems.add(path, f"there is no {name} in the settings{known}", TemplateError)
-                case "steps" if (key := rest.partition(".")[0]) not in earlier:
+                case "steps" if self._is_whole and (key := rest.partition(".")[0]) not in earlier:
                     known = suggest(key, earlier) or "; no step comes before this one"
                     self._problems.add(path, f"{name}: no earlier step is called {key!r}{known}", TemplateError)
-                case "subject" if rest and per is not None and rest not in per:
+                case "subject" if self._is_whole and rest and per is not None and rest not in per:
                     self._problems.add(path, f"{name} is not in `per`{suggest(rest, per)}", TemplateError)
                 case _:
                     pass

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -87,13 +87,23 @@ class Node:
                     node = items[part]
         return node
 
-    def remove(self, part: str | int) -> None:
-        """Take an entry out."""
-        match self.value, part:
-            case dict() as entries, str():
-                del entries[part]
-            case list() as items, int():
-                del items[part]
+    def without(self, paths: Iterable[Path]) -> bool:
+        """Take the nodes at the paths out, or the nearest ones above; False when that would be this node."""
+        doomed = {id(self.at(path)) for path in paths}
+        self._drop(doomed)
+        return id(self) not in doomed
+
+    def _drop(self, doomed: set[int]) -> None:
+        match self.value:
+            case dict() as entries:
+                self.value = {key: node for key, node in entries.items() if id(node) not in doomed}
+                children = list(self.value.values())
+            case list() as items:
+                self.value = children = [node for node in items if id(node) not in doomed]
+            case _:
+                children = []
+        for node in children:
+            node._drop(doomed)
 
     def walk(self, path: Path = ()) -> Iterator[tuple[Path, Node]]:
         """Every node below, with its path, in the file's order."""
@@ -169,7 +179,7 @@ class _Reader:
         self._problems: list[PlaybookError] = []
         self._documents: list[Document] = []
         self._open: list[_Open] = []
-        self._start = 0
+        self._has_alias = False
 
     def read(self) -> tuple[list[Document], list[PlaybookError]]:
         try:
@@ -208,11 +218,12 @@ class _Reader:
         """Use one event; False: reading cannot go on."""
         match event:
             case DocumentStartEvent():
-                self._start = event.start_mark.index
+                self._has_alias = False
             case DocumentEndEvent():
                 self._open.clear()
             case AliasEvent():
                 self._refuse(event, f"aliases (*{event.anchor}) are not allowed; write the value out")
+                self._has_alias = True
                 self._add(self._node(event, ""))
             case ScalarEvent():
                 self._refuse_marks(event)
@@ -243,7 +254,8 @@ class _Reader:
             self._refuse(event, f"anchors (&{event.anchor}) are not allowed; write the value out where it is needed")
         tag = getattr(event, "ctag", None)
         if tag is not None and str(tag) not in ("", "None"):
-            self._refuse(event, f"tags ({tag}) are not allowed; remove it")
+            shown = str(tag).replace("tag:yaml.org,2002:", "!!")
+            self._refuse(event, f"tags ({shown}) are not allowed; remove it")
 
     def _scalar(self, event: ScalarEvent) -> Node:
         node = self._node(event, event.value)
@@ -289,16 +301,19 @@ class _Reader:
         text = self._source[parent.node.start : key.end + 1]
         if isinstance(key.value, dict) and text.startswith("{{"):
             parent.meant = text
-            message = f'a template needs quotes: write "{cut(text, 80)}"'
+            rest = self._source[key.end + 1 :].partition("\n")[0].partition(" #")[0].rstrip()
+            goes_on = rest.lstrip()[:1] not in ("", ",", "}", "]")
+            message = f'a template needs quotes: write "{cut(text + (rest if goes_on else ""), 80)}"'
         else:
             message = "a key must be text"
         self._problem(message, parent.node.line, parent.node.column)
 
     def _finish(self, root: Node) -> None:
-        # The text from this document's start to where its last value ends; comments in it count, what follows not.
-        text = self._source[self._start : root.end]
+        # Comments inside count, those above the first key and the line --- do not.
+        text = self._source[root.start : root.end]
         digest = hashlib.sha256(text.strip().encode("utf-8", "surrogatepass")).hexdigest()
-        if root.value is not None:
+        # With an alias a value is unknown: whatever else is wrong with the document cannot be told from its lack.
+        if root.value is not None and not self._has_alias:
             self._documents.append(Document(root, digest, self._file, self._source))
 
 

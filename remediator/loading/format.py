@@ -14,6 +14,7 @@ from datetime import timedelta
 from typing import Annotated, Literal, Self, TypeVar
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -34,7 +35,10 @@ from remediator.core.units import parse_duration, parse_percent
 from remediator.errors import MatcherSyntaxError, TemplateError
 
 LATER: JsonDict = {"x-acts": False}
-"""Marks a key that this version checks and then refuses."""
+"""Marks a key that this version checks and then refuses by name."""
+
+WITH_QUERY: JsonDict = {"x-acts": False}
+"""Marks what may stand only beside a key that is ``LATER``: refusing that one is enough."""
 
 T = TypeVar("T")
 
@@ -89,7 +93,7 @@ def _matcher(value: object) -> Matcher:
         # `- a = b: c` and `- {a = b}` are maps to YAML.
         key, rest = next(iter(value.items()), ("", None))
         if rest is None:
-            raise _problem("matcher", "a matcher goes without braces; write the line as it is: alertname = X")
+            raise _problem("matcher", f"a matcher goes without braces; write: {key}")
         raise _problem("matcher", f"a matcher that holds `: ` goes in single quotes: '{key}: {rest}'")
     return _checked(parse_matcher, "matcher", 'a matcher is text: alertname = "X"')(value)
 
@@ -259,13 +263,21 @@ class VerifyKeys(_Table):
     within: PositiveDuration | None = Field(
         default=None, description="Must be so within this time after the last step; default 15m."
     )
-    name: StepName | None = Field(default=None, description="What tests and messages call it.", json_schema_extra=LATER)
+    name: StepName | None = Field(
+        default=None, description="What tests and messages call it.", json_schema_extra=WITH_QUERY
+    )
     query: Query | None = Field(default=None, description="PromQL that gives one number.", json_schema_extra=LATER)
-    below: float | None = Field(default=None, description="Good when the number is smaller.", json_schema_extra=LATER)
-    above: float | None = Field(default=None, description="Good when the number is larger.", json_schema_extra=LATER)
-    equals: float | None = Field(default=None, description="Good when the number is this.", json_schema_extra=LATER)
-    settle: Duration | None = Field(default=None, description="Wait first.", json_schema_extra=LATER)
-    holds: Duration | None = Field(default=None, description="Must stay so this long.", json_schema_extra=LATER)
+    below: float | None = Field(
+        default=None, description="Good when the number is smaller.", json_schema_extra=WITH_QUERY
+    )
+    above: float | None = Field(
+        default=None, description="Good when the number is larger.", json_schema_extra=WITH_QUERY
+    )
+    equals: float | None = Field(
+        default=None, description="Good when the number is this.", json_schema_extra=WITH_QUERY
+    )
+    settle: Duration | None = Field(default=None, description="Wait first.", json_schema_extra=WITH_QUERY)
+    holds: Duration | None = Field(default=None, description="Must stay so this long.", json_schema_extra=WITH_QUERY)
 
     @model_validator(mode="after")
     def _alert_or_query(self) -> Self:
@@ -379,7 +391,15 @@ class LadderKeys(_Table):
     within: PositiveDuration = Field(description="Back within this time: one rung higher than last time.")
 
 
-Steps = Annotated[list[StepKeys], Field(min_length=1)]
+def _rungs_rise(steps: list[StepKeys]) -> list[StepKeys]:
+    rungs = [step.rung for step in steps]
+    named = [rung for rung in rungs if rung is not None]
+    if named and (len(named) < len(rungs) or named != sorted(named) or {*named} != {*range(1, max(named) + 1)}):
+        raise _problem("value", "rungs rise from 1 without gaps, and every step has one or none has")
+    return steps
+
+
+Steps = Annotated[list[StepKeys], Field(min_length=1), AfterValidator(_rungs_rise)]
 
 
 class CaseKeys(_Table):
@@ -414,14 +434,6 @@ class CaseKeys(_Table):
     approval: Annotated[ApprovalKeys, BeforeValidator(_approval)] | None = Field(
         default=None, description="Ask people first.", json_schema_extra=LATER
     )
-
-    @model_validator(mode="after")
-    def _rungs_rise(self) -> Self:
-        rungs = [step.rung for step in self.steps or ()]
-        named = [rung for rung in rungs if rung is not None]
-        if named and (len(named) < len(rungs) or named != sorted(named) or {*named} != {*range(1, max(named) + 1)}):
-            raise _problem("value", "rungs rise from 1 without gaps, and every step has one or none has")
-        return self
 
 
 class NamedCaseKeys(CaseKeys):

@@ -1,0 +1,473 @@
+"""Loading playbooks and policies: what they become, what is refused, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+from ruamel.yaml import YAML
+
+from remediator.actions import REGISTRY
+from remediator.core.matcher import parse_matcher
+from remediator.core.playbook import MaxRuns, OnFailure, Playbook, ResolvedCheck
+from remediator.core.policy import Mode, Policy
+from remediator.core.retry import RetryPolicy
+from remediator.errors import PlaybookError
+from remediator.loading import LoadContext, Loaded, effective, json_schema, load
+
+ROOT = Path(__file__).parents[2]
+ERRORS = YAML(typ="safe", pure=True).load((ROOT / "tests/data/playbook_errors.yaml").read_text("utf-8"))
+
+CONTEXT = LoadContext(
+    actions=REGISTRY, notify_targets=frozenset({"oncall", "ml-platform"}), vars={"site": "fra1"}, public_url="http://r"
+)
+
+Load = Callable[[str], Loaded]
+LoadOne = Callable[[str], Playbook]
+
+
+@pytest.fixture
+def load_text(tmp_path: Path) -> Load:
+    def load_it(text: str) -> Loaded:
+        file = tmp_path / "x.yaml"
+        file.write_text(text, "utf-8")
+        return load([file], context=CONTEXT)
+
+    return load_it
+
+
+@pytest.fixture
+def load_one(load_text: Load) -> LoadOne:
+    def load_it(text: str) -> Playbook:
+        loaded = load_text(text)
+        assert loaded.problems == ()
+        (playbook,) = loaded.playbook_set.playbooks
+        return playbook
+
+    return load_it
+
+
+def places(problems: tuple[PlaybookError, ...]) -> list[str]:
+    return [f"{problem.line}:{problem.column}" for problem in problems]
+
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("row", [pytest.param(row, id=row["id"]) for row in ERRORS])
+def test_load_when_a_file_is_wrong_then_says_where_and_what_to_write(row: Mapping[str, Any], load_text: Load) -> None:
+    problems = load_text(row["text"]).problems
+    assert [(at, type(problem).__name__) for at, problem in zip(places(problems), problems, strict=True)] == [
+        (problem["at"], problem["error"]) for problem in row["problems"]
+    ]
+    for problem, expected in zip(problems, row["problems"], strict=True):
+        assert expected["says"] in problem.message
+        assert problem.located().startswith(problem.file)
+
+
+@given(st.binary(max_size=200))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_load_when_a_file_holds_any_bytes_then_nothing_is_raised(tmp_path: Path, data: bytes) -> None:
+    file = tmp_path / "x.yaml"
+    file.write_bytes(data)
+    assert load([file], context=CONTEXT).files == (file,)
+
+
+PLACES = st.sampled_from(
+    [
+        "playbook",
+        "match",
+        "per",
+        "hold",
+        "guard",
+        "steps",
+        "verify",
+        "cases",
+        "report",
+        "escalate",
+        "resolved",
+        "policy",
+        "undo",
+        "approval",
+        "ladder",
+        "mode",
+        "protect",
+        "name",
+        "if",
+        "action",
+        "params",
+        "retry",
+        "max_runs",
+        "to",
+        "x",
+    ]
+)
+SCALARS = st.one_of(
+    st.sampled_from(["noop", "alertname = X", "10m", "enforce", "oncall", "{{ labels.x }}", "notify.send", "resolved"]),
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
+)
+TREES = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(PLACES, inner, max_size=4), max_leaves=30
+)
+
+
+@given(st.dictionaries(PLACES, TREES), st.sampled_from(["playbook", "policy"]))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_load_when_a_document_has_any_shape_then_nothing_is_raised(
+    tmp_path: Path, document: dict[str, Any], kind: str
+) -> None:
+    file = tmp_path / "x.yaml"
+    YAML(typ="safe", pure=True).dump({kind: "a", **document}, file)
+    loaded = load([file], context=CONTEXT)
+    assert list(loaded.problems) == sorted(loaded.problems, key=lambda problem: (problem.line, problem.column))
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+SIMPLE = "playbook: {name}\nmatch: [alertname = X]\nsteps: [{{action: noop}}]\nescalate: {{to: []}}\n"
+
+
+def test_load_when_given_a_folder_then_reads_yaml_files_by_name_but_tests_and_hidden_ones(tmp_path: Path) -> None:
+    for name in ("b.yaml", "a.yml", "c.test.yaml", "c.test.yml", ".d.yaml", "e.txt"):
+        (tmp_path / name).write_text(SIMPLE.format(name=name.strip(".")), "utf-8")
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below" / "f.yaml").write_text(SIMPLE.format(name="f"), "utf-8")
+    loaded = load([tmp_path], context=CONTEXT)
+    assert loaded.problems == ()
+    assert [file.name for file in loaded.files] == ["a.yml", "b.yaml"]
+    assert [playbook.name for playbook in loaded.playbook_set.playbooks] == ["a.yml", "b.yaml"]
+
+
+def test_load_when_a_file_is_named_twice_then_it_is_read_once(tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text(SIMPLE.format(name="a"), "utf-8")
+    assert load([tmp_path, file], context=CONTEXT).files == (file,)
+
+
+def test_load_when_a_path_does_not_exist_then_it_is_a_problem(tmp_path: Path) -> None:
+    (problem,) = load([tmp_path / "nope"], context=CONTEXT).problems
+    assert "cannot be read: No such file or directory" in problem.message
+    assert problem.file == str(tmp_path / "nope")
+
+
+def test_load_when_a_file_cannot_be_read_then_the_others_are(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").symlink_to(tmp_path / "gone")
+    (tmp_path / "b.yaml").write_text(SIMPLE.format(name="b"), "utf-8")
+    loaded = load([tmp_path], context=CONTEXT)
+    assert [problem.file for problem in loaded.problems] == [str(tmp_path / "a.yaml")]
+    assert [playbook.name for playbook in loaded.playbook_set.playbooks] == ["b"]
+
+
+def test_load_when_a_file_is_too_large_then_it_is_a_problem(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("#" * (1024 * 1024 + 1), "utf-8")
+    (problem,) = load([tmp_path], context=CONTEXT).problems
+    assert "larger than 1 MiB" in problem.message
+
+
+def test_load_when_there_is_nothing_then_the_set_is_empty_and_right(tmp_path: Path) -> None:
+    loaded = load([tmp_path], context=CONTEXT)
+    assert (loaded.playbook_set.playbooks, loaded.playbook_set.policy, loaded.problems) == ((), Policy(), ())
+
+
+def test_load_when_two_files_bear_one_name_then_the_second_is_told_of_the_first(tmp_path: Path) -> None:
+    for name in ("a.yaml", "b.yaml"):
+        (tmp_path / name).write_text(SIMPLE.format(name="same"), "utf-8")
+    (problem,) = load([tmp_path], context=CONTEXT).problems
+    assert problem.file == str(tmp_path / "b.yaml")
+    assert f"{tmp_path / 'a.yaml'}:1" in problem.message
+
+
+def test_load_when_files_are_right_then_the_site_stands_in_the_set(load_text: Load) -> None:
+    context = CONTEXT
+    loaded = load_text("# nothing yet\n").playbook_set
+    assert (loaded.vars, loaded.public_url, loaded.label_map) == (context.vars, "http://r", context.label_map)
+
+
+# -- defaults ----------------------------------------------------------------------------------------------------------
+
+DEFAULT_RETRY = RetryPolicy(
+    attempts=3,
+    wait=timedelta(seconds=2),
+    max_wait=timedelta(seconds=30),
+    jitter_pct=20,
+    budget=timedelta(minutes=10),
+)
+
+
+def with_steps(steps: str, rest: str = "") -> str:
+    return f"playbook: x\nmatch: [alertname = X]\nsteps: [{steps}]\n{rest}"
+
+
+RESTART = "{action: docker.restart, params: {container: a}}"
+TELL = "{action: notify.send, params: {to: [oncall], title: a}}"
+
+
+@pytest.mark.parametrize(
+    ("steps", "cooldown", "max_runs"),
+    [
+        pytest.param(RESTART, timedelta(minutes=30), MaxRuns(count=3, per=timedelta(hours=24)), id="disruptive"),
+        pytest.param(TELL, timedelta(minutes=30), None, id="messages alone"),
+        pytest.param("{action: noop}", timedelta(0), None, id="neither"),
+        pytest.param(f"{{action: noop}}, {TELL}", timedelta(0), None, id="a message and another"),
+    ],
+)
+def test_guard_when_not_written_then_hangs_on_what_the_steps_do(
+    steps: str, cooldown: timedelta, max_runs: MaxRuns | None, load_one: LoadOne
+) -> None:
+    guard = load_one(with_steps(steps)).cases[0].guard
+    assert (guard.cooldown, guard.max_runs, guard.tell_after) == (cooldown, max_runs, timedelta(hours=1))
+
+
+def test_playbook_when_little_is_written_then_the_rest_is_filled_in(load_one: LoadOne) -> None:
+    playbook = load_one(with_steps("{action: noop}"))
+    (case,) = playbook.cases
+    assert playbook.match == (parse_matcher("alertname = X"),)
+    assert (case.name, case.match, case.ignore, case.mode, case.owner) == ("", (), None, Mode.ENFORCE, "")
+    assert (case.per, case.stop_on_resolve, case.latched, case.hold) == (None, False, False, timedelta(0))
+    assert (case.verify, case.resolved, case.report_to, case.escalate_to) == ((), (), (), ())
+    (step,) = case.steps
+    assert (step.name, step.condition, step.params, step.line) == ("step_1", None, {}, 3)
+    assert (step.timeout, step.retry, step.on_failure) == (timedelta(minutes=5), DEFAULT_RETRY, OnFailure.STOP)
+
+
+def test_step_when_it_tells_people_then_its_failure_does_not_stop_the_run(load_one: LoadOne) -> None:
+    assert load_one(with_steps(TELL)).cases[0].steps[0].on_failure is OnFailure.CONTINUE
+
+
+def test_verify_when_it_has_no_within_then_it_is_15_minutes(load_one: LoadOne) -> None:
+    case = load_one(with_steps("{action: noop}", "verify: [{alert: resolved}]\n")).cases[0]
+    assert case.verify == (ResolvedCheck(within=timedelta(minutes=15)),)
+
+
+def test_told_when_not_written_then_as_the_settings_say(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(with_steps("{action: noop}"), "utf-8")
+    context = LoadContext(actions=REGISTRY, default_report_to=("a",), default_escalate_to=("b",))
+    (playbook,) = load([tmp_path], context=context).playbook_set.playbooks
+    assert (playbook.cases[0].report_to, playbook.cases[0].escalate_to) == (("a",), ("b",))
+
+
+@pytest.mark.parametrize(
+    ("retry", "attempts", "budget"),
+    [
+        ("{attempts: 5}", 5, None),
+        ("{budget: 1h}", None, timedelta(hours=1)),
+        ("{attempts: 5, budget: 1h}", 5, timedelta(hours=1)),
+        ("{wait: 1s}", 3, timedelta(minutes=10)),
+    ],
+)
+def test_retry_when_one_limit_is_written_then_the_other_is_none(
+    retry: str, attempts: int | None, budget: timedelta | None, load_one: LoadOne
+) -> None:
+    policy = load_one(with_steps(f"{{action: noop, retry: {retry}}}")).cases[0].steps[0].retry
+    assert (policy.attempts, policy.budget) == (attempts, budget)
+
+
+@pytest.mark.parametrize(
+    ("retry", "wait_s", "max_wait_s"), [("{wait: 1m}", 60, 60), ("{max_wait: 1s}", 1, 1), ("{jitter: 0%}", 2, 30)]
+)
+def test_retry_when_one_wait_is_written_then_the_other_fits(
+    retry: str, wait_s: int, max_wait_s: int, load_one: LoadOne
+) -> None:
+    policy = load_one(with_steps(f"{{action: noop, retry: {retry}}}")).cases[0].steps[0].retry
+    assert (policy.wait.total_seconds(), policy.max_wait.total_seconds()) == (wait_s, max_wait_s)
+
+
+def test_timeout_when_not_written_then_long_enough_for_the_params(load_one: LoadOne) -> None:
+    step = "{action: docker.restart, params: {container: '{{ labels.c }}', stop_timeout: 20m}}"
+    assert load_one(with_steps(step)).cases[0].steps[0].timeout == timedelta(minutes=20, seconds=30)
+
+
+def test_param_when_a_number_has_a_point_then_it_stays_text(load_text: Load) -> None:
+    (problem,) = load_text(with_steps("{action: noop, params: {note: [1.50]}}")).problems
+    assert "`note` must be text" in problem.message
+    params = load_text(with_steps("{action: noop, params: {note: 1.50}}")).playbook_set.playbooks[0].cases[0].steps[0]
+    assert params.params["note"].source == "1.50"
+
+
+# -- cases -------------------------------------------------------------------------------------------------------------
+
+CASES = """
+playbook: xid
+match: [alertname = GPUXid]
+per: [host]
+owner: ops
+guard: {cooldown: 1h, tell_after: 2h}
+escalate: {to: [oncall]}
+steps: [{action: noop}]
+cases:
+  - {name: known, match: [code = 43], ignore: it has its own alert}
+  - name: restart
+    match: [code = 79]
+    per: [host, gpu]
+    mode: observe
+    guard: {cooldown: 5m}
+    steps: [{action: docker.restart, params: {container: a}}]
+    escalate: {to: []}
+  - name: rest
+"""
+
+
+def test_case_when_it_writes_a_key_then_it_overrides_the_playbooks(load_one: LoadOne) -> None:
+    ignored, restart, rest = load_one(CASES).cases
+    assert (ignored.ignore, ignored.steps) == ("it has its own alert", ())
+    assert (restart.per, restart.mode, restart.escalate_to) == (("host", "gpu"), Mode.OBSERVE, ())
+    assert [step.action for step in restart.steps] == ["docker.restart"]
+    assert (rest.per, rest.mode, rest.escalate_to) == (("host",), Mode.ENFORCE, ("oncall",))
+    assert [step.action for step in rest.steps] == ["noop"]
+    assert {case.owner for case in (restart, rest)} == {"ops"}
+
+
+def test_case_when_it_writes_a_guard_then_key_by_key(load_one: LoadOne) -> None:
+    _, restart, rest = load_one(CASES).cases
+    assert (restart.guard.cooldown, restart.guard.tell_after) == (timedelta(minutes=5), timedelta(hours=2))
+    assert restart.guard.max_runs == MaxRuns(count=3, per=timedelta(hours=24))
+    assert (rest.guard.cooldown, rest.guard.max_runs) == (timedelta(hours=1), None)
+
+
+def test_case_when_the_steps_it_inherits_are_wrong_then_that_is_told_once(load_text: Load) -> None:
+    problems = load_text(
+        CASES.replace("steps: [{action: noop}]", "steps: [{action: nop}]") + "  - name: more\n"
+    ).problems
+    assert places(problems) == ["8:10", "19:5"]
+
+
+# -- identity ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "is_same"),
+    [
+        ("per: [host]", "per: [gpu]", False),
+        ("alertname = GPUXid", "alertname = Xid", False),
+        ("code = 79", "code = 78", False),
+        ("mode: observe", "mode: enforce", False),
+        ("ignore: it has its own alert", "steps: [{action: noop}]", False),
+        ("owner: ops", "owner: dev", True),
+        ("cooldown: 1h", "cooldown: 2h", True),
+        ("action: noop", "action: docker.stop, params: {container: a}", True),
+        ("ignore: it has its own alert", "ignore: for another reason", True),
+        ("[alertname = GPUXid]", '[alertname="GPUXid"]', True),
+    ],
+)
+def test_able_key_when_an_edit_changes_what_it_can_act_on_then_it_differs(
+    old: str, new: str, is_same: bool, load_one: LoadOne
+) -> None:
+    assert old in CASES
+    before, after = load_one(CASES), load_one(CASES.replace(old, new, 1))
+    assert (before.able_key == after.able_key) is is_same
+    assert before.sha256 != after.sha256
+
+
+def test_sha256_when_another_document_of_the_file_changes_then_it_stays(load_text: Load) -> None:
+    first, second = SIMPLE.format(name="a"), SIMPLE.format(name="b")
+    alone = load_text(first).playbook_set.playbooks[0]
+    together = load_text(f"{second}---\n{first}---\n{SIMPLE.format(name='c')}").playbook_set.playbooks[1]
+    assert (together.name, together.sha256) == ("a", alone.sha256)
+
+
+# -- policies ----------------------------------------------------------------------------------------------------------
+
+
+def test_policy_when_there_are_several_then_every_line_the_smallest_limit_and_the_strictest_mode(
+    load_text: Load,
+) -> None:
+    policy = load_text(
+        "policy: a\nprotect: [namespace = prod, 'host =~ \"login-.*\"']\nmax_concurrent_runs: 8\n"
+        "---\npolicy: b\nprotect: [kind = node]\nmode: observe\n---\npolicy: c\nmax_concurrent_runs: 6\n"
+    ).playbook_set.policy
+    assert (policy.name, policy.max_concurrent_runs, policy.mode) == ("a, b, c", 6, Mode.OBSERVE)
+    assert [line.text for line in policy.protect] == ["namespace = prod", 'host =~ "login-.*"', "kind = node"]
+    assert policy.protect[1].matcher == parse_matcher('host =~ "login-.*"')
+
+
+def test_policy_when_it_sets_no_limit_then_the_default_stands(load_text: Load) -> None:
+    assert load_text("policy: a\n").playbook_set.policy.max_concurrent_runs == 4
+
+
+# -- printing back -----------------------------------------------------------------------------------------------------
+
+FULL = """
+playbook: full
+description: "Everything: that acts"
+owner: ml
+mode: observe
+match: [alertname = X, 'msg = "a: b"', pod !~ "x|y"]
+per: [host, pod]
+stop_on_resolve: true
+latched: true
+hold: 90s
+guard: {cooldown: 0s, max_runs: {count: 1, per: 1w}, tell_after: 5m}
+steps:
+  - {name: ask, if: 'annotations.a != "" and labels.b in ["1", "2"]', action: notify.send,
+     params: {to: [oncall], title: "{{ labels.pod }}: {{ subject.host }}", body: "on #1\\n{{ vars.site }}"}}
+  - {name: act, action: docker.restart, params: {container: "{{ labels.pod }}", stop_timeout: 2m}, timeout: 9m,
+     retry: {attempts: 7, wait: 0s, max_wait: 1m, jitter: 5%}, on_failure: continue}
+verify: [{alert: resolved, within: 20m}]
+report: {to: [ml-platform]}
+escalate: {to: [oncall]}
+resolved: [{action: notify.send, params: {to: [oncall], title: "{{ run.outcome }}, {{ steps.act.outcome }}"}}]
+"""
+
+
+@pytest.mark.parametrize("text", [FULL, CASES, with_steps("{action: noop}")], ids=["full", "cases", "little"])
+def test_effective_when_loaded_again_then_is_the_same_playbook(text: str, load_one: LoadOne) -> None:
+    first = load_one(text)
+    again = load_one(effective(first))
+    assert without_lines(again) == without_lines(first)
+    assert again.able_key == first.able_key
+    assert effective(again) == effective(first)
+
+
+def without_lines(playbook: Playbook) -> Any:
+    # An ignored case has nothing but its matchers to print.
+    cases = [
+        repr_without(case, {"line"}) if case.ignore is None else (case.name, case.match, case.ignore)
+        for case in playbook.cases
+    ]
+    return cases, repr_without(playbook, {"line", "file", "sha256", "cases"})
+
+
+def repr_without(value: Any, left_out: set[str]) -> Any:
+    if hasattr(value, "__dataclass_fields__"):
+        return {
+            name: repr_without(getattr(value, name), left_out) for name in value.__dataclass_fields__.keys() - left_out
+        }
+    if isinstance(value, tuple):
+        return [repr_without(item, left_out) for item in value]
+    if isinstance(value, dict):
+        return {key: repr_without(item, left_out) for key, item in value.items()}
+    return value
+
+
+@pytest.mark.parametrize("text", [FULL, CASES])
+def test_json_schema_when_a_playbook_loads_then_it_fits_the_schema(text: str) -> None:
+    schema = json_schema("playbook")
+    Draft202012Validator.check_schema(schema)
+    document = YAML(typ="safe", pure=True).load(text)
+    assert [error.message for error in Draft202012Validator(schema).iter_errors(document)] == []
+
+
+@pytest.mark.parametrize("key", ["ladder", "undo", "approval", "nope"])
+def test_json_schema_when_a_key_does_not_act_then_it_is_not_in_it(key: str) -> None:
+    document = {**YAML(typ="safe", pure=True).load(FULL), key: {}}
+    (error,) = Draft202012Validator(json_schema("playbook")).iter_errors(document)
+    assert key in error.message
+
+
+def test_json_schema_when_for_a_policy_then_has_the_keys_that_act() -> None:
+    schema = json_schema("policy")
+    assert set(schema["properties"]) == {"policy", "protect", "max_concurrent_runs", "mode"}
+    assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+
+
+@pytest.mark.parametrize("which", ["playbook", "policy"])
+def test_json_schema_when_read_then_every_key_is_described(which: Any) -> None:
+    schema = json_schema(which)
+    tables = [schema, *(table for table in schema["$defs"].values() if "properties" in table)]
+    assert [key for table in tables for key, field in table["properties"].items() if not field.get("description")] == []
