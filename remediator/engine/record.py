@@ -6,6 +6,7 @@ line follow the commit, so that nothing is shown that did not happen.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
@@ -39,8 +40,9 @@ class Recorder:
             RunLostError: somebody else wrote this place of the run.
             StoreUnavailableError: the log cannot be written: then nothing of this transaction happens.
         """
+        begun = time.monotonic()
         recorded = tx.append(event)
-        tx.after_commit(lambda: self._show(recorded))
+        tx.after_commit(lambda: self._show(recorded, begun))
         return recorded
 
     def append_to_run(
@@ -76,10 +78,11 @@ class Recorder:
             ),
         )
 
-    def _show(self, recorded: RecordedEvent) -> None:
+    def _show(self, recorded: RecordedEvent, begun: float) -> None:
         event = recorded.event
         data: Mapping[str, Any] = event.data
         metrics = self._metrics
+        metrics.audit_append.observe(time.monotonic() - begun)
         metrics.audit_last_seq.set(recorded.seq)
         match event.type:
             case EventType.VERDICT_GIVEN:
