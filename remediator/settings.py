@@ -322,7 +322,9 @@ def load_settings(
     from_file = _read_toml(file, must_exist=config is not None)
     given = dict(overrides or {})
     variables = {
-        name: value for name, value in environ.items() if name.startswith(PREFIX) and not name.startswith(NOT_SETTINGS)
+        name: value
+        for name, value in environ.items()
+        if name.startswith(PREFIX) and name not in NOT_SETTINGS and not name.startswith(TEST_PREFIX)
     }
     from_env = EnvSettingsSource(Settings)
     from_env.env_vars = {name.lower(): value for name, value in variables.items() if value}

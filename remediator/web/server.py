@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 
-from remediator.errors import SettingsError
+from remediator.errors import SettingsError, StoreError
 from remediator.settings import Settings
 from remediator.telemetry import get_logger
 from remediator.web.app import create_app
@@ -163,7 +163,13 @@ class _Listening:
 
     def _reload(self) -> None:
         # In a thread: it reads files. What it finds, the engine logs, counts and audits.
-        threading.Thread(target=self._app.reload, args=("SIGHUP",), name="reload", daemon=True).start()
+        def reload() -> None:
+            try:
+                self._app.reload("SIGHUP")
+            except StoreError as error:
+                _log.error("playbooks not reloaded: the store is away", problem=str(error))
+
+        threading.Thread(target=reload, name="reload", daemon=True).start()
 
     def close(self) -> None:
         self._socket.close()
