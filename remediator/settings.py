@@ -39,8 +39,9 @@ from remediator.errors import SettingsError
 
 DEFAULT_CONFIG = Path("remediator.toml")
 PREFIX = "REMEDIATOR_"
-# Read by the test suite and by commands that call a running engine, not by the settings.
-NOT_SETTINGS = ("REMEDIATOR_REQUIRE", "REMEDIATOR_TEST_", "REMEDIATOR_URL", "REMEDIATOR_TOKEN_FILE")
+# Variables that are no settings: of commands that call a running engine, and of the test suite.
+NOT_SETTINGS = frozenset({"REMEDIATOR_URL", "REMEDIATOR_TOKEN_FILE", "REMEDIATOR_REQUIRE"})
+TEST_PREFIX = "REMEDIATOR_TEST_"
 
 _SIZE = re.compile(r"(\d+)\s*(|B|KiB|MiB|GiB)")
 _SIZE_UNITS = {"": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
