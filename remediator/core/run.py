@@ -414,11 +414,12 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """Do not do this step."""
+    """Do not do this step, or not go on with it."""
 
     step_key: str
     reason: Reason
     detail: str
+    outcome: Outcome = Outcome.SKIPPED
 
 
 @dataclass(frozen=True, slots=True)
@@ -511,9 +512,7 @@ def _before_turn(run: Run, now: Situation) -> Move:
         return Finish(RunOutcome.OBSERVED, Reason.MODE_OBSERVE, f"mode is observe; the verdict was {run.would_be}")
     tell_at = tell_waiting_at(run)
     if tell_at is not None and now.now >= tell_at:
-        move = _tell(run, MessageKind.WAITING, now.now)
-        if isinstance(move, Tell):
-            return move
+        return Tell(MessageKind.WAITING, len(run.step(f"message.{MessageKind.WAITING}").attempts) + 1)
     return Judge() if is_known_to_fire(run, now) else WaitForWord(tell_at)
 
 
@@ -521,9 +520,10 @@ def tell_waiting_at(run: Run) -> datetime | None:
     """When people are to be told that this plan still waits for its turn; None when they were, or nobody is named."""
     if run.waits_since is None or not run.plan.escalate_to or run.plan.mode is not Mode.ENFORCE:
         return None
-    if run.step(f"message.{MessageKind.WAITING}").outcome is not None:
+    told = run.step(f"message.{MessageKind.WAITING}")
+    if told.outcome is not None:
         return None
-    return run.waits_since + run.plan.guard.tell_after
+    return told.attempts[-1].retry_at if told.attempts else run.waits_since + run.plan.guard.tell_after
 
 
 def _mode_forbids(run: Run, now: Situation) -> Finish | None:
@@ -559,6 +559,9 @@ def _at_work(run: Run, now: Situation) -> Move:
                 return skip
         elif last.retry_at is not None and last.retry_at > now.now:
             return Sleep(last.retry_at)
+        elif _is_over_budget(step, state, now):
+            detail = f"no attempt after its budget; the last one: {last.detail}"
+            return Skip(step.key, last.reason, detail, Outcome.FAILED)
         if not step.is_message:
             not_now = _mode_forbids(run, now)
             if not_now is not None:
@@ -572,11 +575,17 @@ def _at_work(run: Run, now: Situation) -> Move:
     return _verify(run, now)
 
 
+def _is_over_budget(step: PlannedStep, state: StepState, now: Situation) -> bool:
+    """A pause or an absence may have let a retry's due time pass by more than its budget allows."""
+    budget = step.retry.budget
+    return budget is not None and now.now > state.attempts[0].started_at + budget
+
+
 def _resolved_meanwhile(run: Run, now: Situation) -> Finish | None:
+    if not run.has_attempted:
+        return _gone(run, now)
     if now.is_open or run.plan.is_by_hand or run.plan.latched:
         return None
-    if not run.has_attempted and now.close_reason == "resolved":
-        return Finish(RunOutcome.CANCELLED, Reason.RESOLVED, "the alert was resolved before anything was done")
     if run.plan.stop_on_resolve and now.close_reason == "resolved":
         return Finish(RunOutcome.CANCELLED, Reason.RESOLVED, "the alert was resolved before the next step")
     return None
@@ -706,7 +715,7 @@ def _message(run: Run, kind: MessageKind, now: Situation) -> Tell | Skip | Sleep
     state = run.step(f"message.{kind}")
     if state.outcome is not None:
         return None
-    if kind in now.has_told and not state.attempts:
+    if kind is not MessageKind.REPORT and kind in now.has_told and not state.attempts:
         return Skip(f"message.{kind}", Reason.COOLDOWN, "people were told of this a moment ago")
     return _tell(run, kind, now.now)
 
