@@ -97,7 +97,7 @@ class Executor:
         try:
             params = params_of(step, action, run.context(n_alerts))
             targeting = Targeting() if step.is_message else action.targets(params, self._clients)
-            refused = self._look_at_targets(run, targeting, policy)
+            refused = self._look_at_targets(run, step, targeting, policy)
             if refused is not None:
                 return refused
             if self._is_replaced(run, step, targeting):
@@ -130,20 +130,29 @@ class Executor:
         self._store.write(lambda tx: self._failed(tx, run, step, number, n_after, started_at, refs, failure, retry_at))
         return None
 
-    def _look_at_targets(self, run: Run, targeting: Targeting, policy: Policy) -> Finish | None:
+    def _look_at_targets(self, run: Run, step: PlannedStep, targeting: Targeting, policy: Policy) -> Finish | None:
         """Right before the act: the policy in force, and whether the targets still belong to whom they did."""
         answer = protection((*targeting.targets, *targeting.affects), policy)
         if answer.word is Word.REFUSE:
             return Finish(RunOutcome.REFUSED, answer.reason, answer.detail)
+        if run.outcome is not None and (taken := self._taken(run, targeting)):
+            return Finish(RunOutcome.REFUSED, Reason.BUSY_TARGET, taken)
         for target in targeting.targets:
             planned = run.planned_targets.get(target.ref)
-            if planned is None and run.planned_targets:
+            if planned is None and step in run.plan.steps:
                 detail = f"{target.ref} is not what was judged ({', '.join(run.planned_targets)})"
                 return Finish(RunOutcome.REFUSED, Reason.TARGET_CHANGED, detail)
             if planned is not None and planned[1] != target.owner:
                 detail = f"{target.ref} has another owner now: {target.owner or 'none'}, was {planned[1] or 'none'}"
                 return Finish(RunOutcome.REFUSED, Reason.TARGET_CHANGED, detail)
         return None
+
+    def _taken(self, run: Run, targeting: Targeting) -> str:
+        """For a step after the run's end, which has no reservation any more: who has its target now."""
+        refs = {target.ref: True for target in targeting.targets}
+        with self._store.read() as conn:
+            found = runs.taken(conn, refs, run.plan.run_id)
+        return "; ".join(f"{ref} is taken by run {other}" for ref, other in sorted(found.items()))
 
     def _is_replaced(self, run: Run, step: PlannedStep, targeting: Targeting) -> bool:
         """A target that was made anew since the verdict is a new one: what was to be mended is gone."""

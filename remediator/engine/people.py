@@ -107,6 +107,8 @@ class People:
         Raises:
             RequestError: 404 no such playbook; 422 it does not apply to these labels, and why.
         """
+        if not all(_is_text(part) for pair in (*labels.items(), *annotations.items()) for part in pair):
+            raise RequestError("labels and annotations must be text that UTF-8 can hold (a lone surrogate cannot)")
         in_force = self._reloader.now
         wanted = in_force.playbooks.named(playbook)
         if wanted is None:
@@ -228,3 +230,7 @@ class People:
                 data=data,
             ),
         )
+
+
+def _is_text(text: str) -> bool:
+    return not any("\ud800" <= char <= "\udfff" for char in text)

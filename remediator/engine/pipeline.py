@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import assert_never
 
 from remediator.core.action import JsonValue
-from remediator.core.alert import unpack_alert
+from remediator.core.alert import label_key, unpack_alert
 from remediator.core.event import EventType
 from remediator.core.guard import Word
 from remediator.core.match import Match
@@ -129,8 +129,8 @@ class Pipeline:
                     again = self._executor.look(run, self._step(run, step_key))
                     if again is not None:
                         return self._sleep(run, now, again)
-                case Skip(step_key, reason, detail):
-                    self._executor.skip(run, step_key, Outcome.SKIPPED, reason, detail)
+                case Skip(step_key, reason, detail, outcome):
+                    self._executor.skip(run, step_key, outcome, reason, detail)
                 case Verified(outcome, detail):
                     data = {"outcome": outcome.value, "detail": detail}
                     self._append(run, EventType.VERIFICATION_FINISHED, data, outcome=outcome.value)
@@ -166,9 +166,7 @@ class Pipeline:
             close_reason=subject.close_reason,
             opened_at=subject.opened_at,
             closed_at=subject.closed_at,
-            opener_fires=any(
-                unpack_alert(episode.alert["alert"]).fingerprint == plan.fingerprint for episode in firing
-            ),
+            opener_fires=any(episode.label_key == label_key(plan.labels) for episode in firing),
             last_word_at=last_word_at,
             n_alerts=len(firing),
             mode=in_force.mode_of(plan.playbook, plan.case),
@@ -243,10 +241,11 @@ class Pipeline:
         with self._store.read() as conn:
             firing = subjects.open_episodes_of(conn, run.plan.subject_id)
         playbook = in_force.playbooks.named(run.plan.playbook)
-        if not firing or playbook is None:
+        cases = playbook.cases if playbook is not None else ()
+        case = next((case for case in cases if case.name == run.plan.case), None)
+        if not firing or playbook is None or case is None:
             return  # it changed under our eyes: the next look sees it
         oldest = firing[0]
-        case = next(case for case in playbook.cases if case.name == run.plan.case)
         match = Match(playbook=playbook, case=case, per=run.plan.per, per_key=run.plan.per_key)
         plan, refusal = make_plan(
             match,

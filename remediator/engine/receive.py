@@ -37,7 +37,7 @@ from remediator.engine.dispatch import Dispatch
 from remediator.engine.life import Life
 from remediator.engine.record import Recorder
 from remediator.engine.reload import InForce, Reloader, adopt
-from remediator.errors import StoreError
+from remediator.errors import DeliveryError, StoreError
 from remediator.store import inbox, runs, subjects
 from remediator.store.engine import Store
 from remediator.store.writer import Tx
@@ -198,11 +198,29 @@ class Intake:
         return len(waiting)
 
     def _handle(self, stored: inbox.StoredDelivery) -> None:
-        group = decode(stored.body, stored.received_at)
+        try:
+            group = decode(stored.body, stored.received_at)
+        except DeliveryError as error:  # stored by a version that took it
+            self._give_up(stored, str(error))
+            return
         chunks = [group.alerts[start : start + CHUNK] for start in range(0, len(group.alerts), CHUNK)] or [()]
         for chunk in chunks[:-1]:
             self._handle_chunk(stored, group, chunk, is_last=False)
         self._handle_chunk(stored, group, chunks[-1], is_last=True)
+
+    def _give_up(self, stored: inbox.StoredDelivery, problem: str) -> None:
+        event = Event(
+            type=EventType.DELIVERY_REJECTED,
+            at=self._clock.now(),
+            delivery_id=stored.id,
+            data={"source": stored.source, "http_status": 0, "detail": problem, "n_bytes": len(stored.body)},
+        )
+
+        def work(tx: Tx) -> None:
+            self._recorder.append(tx, event)
+            inbox.mark_handled(tx, stored.id, event.at)
+
+        self._store.write(work)
 
     def _handle_chunk(
         self, stored: inbox.StoredDelivery, group: AlertGroup, chunk: tuple[Alert, ...], *, is_last: bool
