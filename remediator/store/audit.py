@@ -17,15 +17,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NoReturn
 
 import rfc8785
-from sqlalchemy import Connection, RowMapping, Select, bindparam, insert, select
+from sqlalchemy import Connection, LargeBinary, RowMapping, Select, bindparam, cast, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from remediator.core.action import JsonValue
@@ -59,8 +57,11 @@ COLUMNS = (
 _INSERT = insert(audit)
 _LAST = select(audit.c.seq, audit.c.hash).order_by(audit.c.seq.desc()).limit(1)
 _OF_RUN = (
-    select(audit.c.seq, audit.c.body, audit.c.hash).where(audit.c.run_id == bindparam("run_id")).order_by(audit.c.n)
+    select(audit.c.seq, audit.c.body, audit.c.hash)
+    .where(audit.c.run_id == bindparam("run_id"), audit.c.run_id != "")
+    .order_by(audit.c.n)
 )
+"""The second condition says nothing new, but without it SQLite cannot use the index, which leaves "" out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,9 +208,9 @@ def export(conn: Connection, filters: AuditFilter = EVERYTHING) -> Iterator[dict
         ``{"body": the canonical JSON as text, "hash": hex}``: each row can be checked by itself, all rows together as a
         chain (``verify``), without this store.
     """
-    statement = _filtered(select(audit.c.body, audit.c.hash), filters).order_by(audit.c.seq)
-    for row in conn.execution_options(yield_per=STREAM_ROWS).execute(statement):
-        yield {"body": row.body.decode("utf-8", "backslashreplace"), "hash": row.hash}
+    statement = _filtered(select(cast(audit.c.body, LargeBinary), audit.c.hash), filters).order_by(audit.c.seq)
+    for body, digest in conn.execution_options(yield_per=STREAM_ROWS).execute(statement):
+        yield {"body": body.decode("utf-8", "backslashreplace"), "hash": str(digest)}
 
 
 def export_line(row: Mapping[str, str]) -> bytes:
@@ -217,7 +218,7 @@ def export_line(row: Mapping[str, str]) -> bytes:
 
     Not limited to ASCII: without ``\\u`` escapes no single changed bit leaves the meaning as it was.
     """
-    return json.dumps(row, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+    return json.dumps(row, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace") + b"\n"
 
 
 def verify(
@@ -243,9 +244,7 @@ def verify(
         StoreUnavailableError: (from the connection's owner) the store cannot be read.
     """
     if isinstance(source, Connection):
-        start = genesis(source)
-        with _lenient_text(source):
-            return _verify(_stored(source), start, head, on_progress)
+        return _verify(_stored(source), genesis(source), head, on_progress)
     return _verify(_exported(source), "", head, on_progress)
 
 
@@ -375,36 +374,16 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-@contextmanager
-def _lenient_text(conn: Connection) -> Iterator[None]:
-    """Text that is not UTF-8 is somebody else's: it must be found as a difference, not break the reading."""
-    driver = conn.connection.driver_connection
-    if not isinstance(driver, sqlite3.Connection):
-        raise TypeError("the audit log is kept in SQLite")
-    before = driver.text_factory
-    driver.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")
-    try:
-        yield
-    finally:
-        driver.text_factory = before
-
-
 def _filtered(statement: Select[Any], filters: AuditFilter) -> Select[Any]:
     column = audit.c
     if filters.since is not None:
         statement = statement.where(column.at >= utc_text(filters.since))
     if filters.until is not None:
         statement = statement.where(column.at < utc_text(filters.until))
-    if filters.playbook:
-        statement = statement.where(column.playbook == filters.playbook)
-    if filters.target:
-        statement = statement.where(column.target == filters.target)
-    if filters.outcome:
-        statement = statement.where(column.outcome == filters.outcome)
-    if filters.fingerprint:
-        statement = statement.where(column.fingerprint == filters.fingerprint)
-    if filters.run_id:
-        statement = statement.where(column.run_id == filters.run_id)
+    for name in ("playbook", "target", "outcome", "fingerprint", "run_id"):
+        wanted = getattr(filters, name)
+        if wanted:
+            statement = statement.where(column[name] == wanted, column[name] != "")  # as for _OF_RUN
     if filters.type is not None:
         statement = statement.where(column.type == filters.type.value)
     if filters.after_seq:

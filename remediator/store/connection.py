@@ -68,6 +68,8 @@ def reading_engine(path: Path, *, is_immutable: bool = False) -> Engine:
         connection = _connect(path, "mode=ro&immutable=1" if is_immutable else "mode=ro")
         connection.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}")
         connection.execute("PRAGMA query_only=ON")
+        # Text that is not UTF-8 is somebody else's: it must show as a difference, not break the reading.
+        connection.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")
         return connection
 
     return create_engine(

@@ -25,7 +25,7 @@ meta = Table("meta", metadata, Column("key", Text, primary_key=True), Column("va
 """``log_id``: random, the audit chain's genesis."""
 
 control = Table("control", metadata, Column("key", Text, primary_key=True), Column("value", Text, nullable=False))
-"""JSON by key: ``pause`` {by, reason, at}, ``life`` {up_since, alive_at}."""
+"""JSON by key: ``pause`` {by, reason, at}, ``life`` {up_since, alive_at}, ``probe`` {at} (``Store.is_ok``)."""
 
 delivery = Table(
     "delivery",

@@ -118,3 +118,39 @@ def test_list_events_when_one_was_made_unreadable_then_points_to_verify(
 
     with pytest.raises(StoreError, match=r"Event 3 .*audit verify"), open_readonly(url).read() as conn:
         audit.list_events(conn)
+
+
+@pytest.mark.parametrize(
+    ("filters", "index"),
+    [
+        pytest.param({"run_id": "aa11"}, "audit_run_n", id="of a run"),
+        pytest.param({"playbook": "a"}, "audit_playbook", id="of a playbook"),
+        pytest.param({"target": "t1"}, "audit_target", id="on a target"),
+        pytest.param({"fingerprint": "f1"}, "audit_fingerprint", id="about an alert"),
+    ],
+)
+def test_list_events_does_not_read_the_whole_log(
+    store: Store, recorded: list[RecordedEvent], filters: dict[str, Any], index: str
+) -> None:
+    statements: list[str] = []
+    with store.read() as conn:
+        driver = conn.connection.driver_connection
+        driver.set_trace_callback(statements.append)
+        audit.list_events(conn, AuditFilter(**filters))
+        driver.set_trace_callback(None)
+        plan = " ".join(row.detail for row in conn.exec_driver_sql(f"EXPLAIN QUERY PLAN {statements[-1]}"))
+
+    assert index in plan
+
+
+def test_events_of_run_does_not_read_the_whole_log(store: Store, recorded: list[RecordedEvent]) -> None:
+    statements: list[str] = []
+    with store.read() as conn:
+        driver = conn.connection.driver_connection
+        driver.set_trace_callback(statements.append)
+        audit.events_of_run(conn, "aa11")
+        driver.set_trace_callback(None)
+        plan = " ".join(row.detail for row in conn.exec_driver_sql(f"EXPLAIN QUERY PLAN {statements[-1]}"))
+
+    assert "audit_run_n" in plan
+    assert "TEMP B-TREE" not in plan

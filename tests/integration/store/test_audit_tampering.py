@@ -70,6 +70,7 @@ def copy_of(original: sqlite3.Connection) -> Iterator[tuple[sqlite3.Connection, 
     """The driver's connection to change it by, and SQLAlchemy's to verify it by."""
     memory = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
     original.backup(memory)
+    memory.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")  # as the store's own readers
     engine = create_engine("sqlite://", creator=lambda: memory, poolclass=StaticPool)
     with engine.connect() as connection:
         yield memory, connection
@@ -312,6 +313,15 @@ def test_verify_says_why(original: sqlite3.Connection, forge: Forge, problem: st
         assert audit.verify(connection).problem == problem
 
 
+@settings(max_examples=100, deadline=None)
+@given(forge=st.builds(spoil_column, seqs, st.sampled_from(["body", "hash"]), st.sampled_from(["x'ff'", "'a'", "1"])))
+def test_export_when_the_log_was_spoiled_then_does_not_hide_it(original: sqlite3.Connection, forge: Forge) -> None:
+    with copy_of(original) as (db, connection):
+        bad, _ = forge(db)
+
+        assert audit.verify(map(audit.export_line, audit.export(connection))).first_bad_seq == bad
+
+
 def test_verify_of_an_export_finds_what_verify_of_the_store_finds(original: sqlite3.Connection) -> None:
     with copy_of(original) as (_, connection):
         kept = audit.head(connection)
@@ -342,13 +352,13 @@ def second_verifier(db: sqlite3.Connection, head: tuple[int, str] | None = None)
     """The first bad seq. From the specification alone; the standard library's JSON is canonical for these events."""
     columns = ["seq", "at", "type", "actor", "run_id", "n", "delivery_id", "episode_id", "subject_id"]
     columns += ["playbook", "target", "outcome", "fingerprint", "prev_hash"]
-    db.text_factory = bytes
+    before, db.text_factory = db.text_factory, bytes
     try:
         log_id = db.execute("SELECT value FROM meta WHERE key = 'log_id'").fetchone()[0]
         rows = db.execute(f"SELECT {', '.join(columns)}, body, hash, typeof(body) FROM audit ORDER BY seq").fetchall()
         types = db.execute(f"SELECT {', '.join(f'typeof({c})' for c in columns)} FROM audit ORDER BY seq").fetchall()
     finally:
-        db.text_factory = str
+        db.text_factory = before
     previous, expected = hashlib.sha256(log_id).hexdigest(), 1
     for row, kinds in zip(rows, types, strict=True):
         *values, text, digest, body_kind = row
