@@ -91,7 +91,8 @@ set_up_python() {
 }
 
 engine_answers() {
-    .venv/bin/python -c 'import docker; docker.from_env(timeout=5).ping()' >/dev/null 2>&1
+    local engine=${REMEDIATOR_TEST_DOCKER_HOST:-${DOCKER_HOST:-unix:///var/run/docker.sock}}
+    DOCKER_HOST=$engine .venv/bin/python -c 'import docker; docker.from_env(timeout=5).ping()' >/dev/null 2>&1
 }
 
 # The image of the tests is one busybox without libraries.
