@@ -412,9 +412,9 @@ class _Builder:
                 top: Path = ("playbook",) if index is None else ("cases", index)
                 or_not = "" if index is None else ", or why not with `ignore`"
                 self._problems.add(top, f"`steps` is missing: say what to do{or_not}")
-            steps = self._steps(keys.steps or (), (*where.get("steps", ()), "steps"), per, earlier=())
-            done = tuple(step.name for step in steps)
-            resolved = self._steps(keys.resolved or (), (*where.get("resolved", ()), "resolved"), per, earlier=done)
+            steps = self._steps(keys.steps or (), (*where.get("steps", ()), "steps"), per)
+            done = [step.name for step in steps]
+            resolved = self._steps(keys.resolved or (), (*where.get("resolved", ()), "resolved"), per, done)
         return Case(
             name=name,
             match=match,
@@ -459,9 +459,9 @@ class _Builder:
         )
 
     def _steps(
-        self, steps: Sequence[StepKeys], path: Path, per: tuple[str, ...] | None, earlier: tuple[str, ...]
+        self, steps: Sequence[StepKeys], path: Path, per: tuple[str, ...] | None, done: Sequence[str] | None = None
     ) -> tuple[Step, ...]:
-        """Build a list of steps; ``earlier`` are the names that templates may speak of besides those before each."""
+        """Build a list of steps; ``done`` are the names that their templates may speak of, None = those before each."""
         built: list[Step] = []
         names: list[str] = []
         for index, keys in enumerate(steps):
@@ -469,7 +469,7 @@ class _Builder:
             name = keys.name or f"step_{index + 1}"
             if name in names:
                 self._problems.add(here, f"two steps are called {name!r}")
-            if step := self._step(keys, name, here, per, (*earlier, *names)):
+            if step := self._step(keys, name, here, per, names if done is None else done):
                 built.append(step)
             names.append(name)
         return tuple(built)

@@ -81,31 +81,8 @@ def test_load_when_a_file_holds_any_bytes_then_nothing_is_raised(tmp_path: Path,
 
 PLACES = st.sampled_from(
     [
-        "playbook",
-        "match",
-        "per",
-        "hold",
-        "guard",
-        "steps",
-        "verify",
-        "cases",
-        "report",
-        "escalate",
-        "resolved",
-        "policy",
-        "undo",
-        "approval",
-        "ladder",
-        "mode",
-        "protect",
-        "name",
-        "if",
-        "action",
-        "params",
-        "retry",
-        "max_runs",
-        "to",
-        "x",
+        *("playbook", "match", "per", "hold", "guard", "steps", "verify", "cases", "report", "escalate", "resolved"),
+        *("policy", "undo", "approval", "ladder", "mode", "protect", "name", "if", "action", "params", "retry", "to"),
     ]
 )
 SCALARS = st.one_of(
@@ -288,6 +265,17 @@ def test_param_when_a_number_has_a_point_then_it_stays_text(load_text: Load) -> 
     assert "`note` must be text" in problem.message
     params = load_text(with_steps("{action: noop, params: {note: 1.50}}")).playbook_set.playbooks[0].cases[0].steps[0]
     assert params.params["note"].source == "1.50"
+
+
+@pytest.mark.parametrize(
+    ("template", "n_problems"), [("steps.act.outcome", 0), ("steps.tell.outcome", 1), ("steps.nope.outcome", 1)]
+)
+def test_resolved_steps_when_a_template_names_a_step_then_it_is_one_of_the_playbooks(
+    template: str, n_problems: int, load_text: Load
+) -> None:
+    steps = "{name: act, action: noop}"
+    tell = f"- {{name: tell, action: noop}}\n  - {{action: noop, params: {{note: '{{{{ {template} }}}}'}}}}"
+    assert len(load_text(with_steps(steps, f"resolved:\n  {tell}\n")).problems) == n_problems
 
 
 # -- cases -------------------------------------------------------------------------------------------------------------
