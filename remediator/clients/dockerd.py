@@ -15,6 +15,7 @@ question, before an act has been sent whose fate nobody would know.
 from __future__ import annotations
 
 import functools
+import logging
 import re
 import socket
 import time
@@ -344,6 +345,8 @@ class _BoundedSsh(SSHHTTPAdapter):
         self.ssh_params.update(  # type: ignore[attr-defined]
             timeout=CONNECT_S, banner_timeout=CONNECT_S, auth_timeout=CONNECT_S
         )
+        # It logs a traceback for each host that is away, beside the exception that it raises.
+        logging.getLogger("paramiko").setLevel(logging.CRITICAL)
 
 
 @contextmanager
@@ -391,7 +394,8 @@ _SECRETS = (
 
 def _said(error: BaseException) -> str:
     """The vendor's own words, short, in one line and without what looks like a secret."""
-    words = getattr(error, "explanation", None) or str(error) or type(error).__name__
+    *_, innermost = _inside(error)
+    words = getattr(error, "explanation", None) or str(innermost) or type(innermost).__name__
     text = " ".join(str(words).split())
     for pattern, instead in _SECRETS:
         text = pattern.sub(instead, text)

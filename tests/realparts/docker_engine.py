@@ -162,6 +162,10 @@ def start(folder: Path, *, outlives_parent: bool = False) -> DockerEngine:
     url = f"unix://{folder / 'docker.sock'}"
     if not _alive(_pid_of(folder / "pid")):
         (folder / "pid").unlink(missing_ok=True)
+        # dockerd takes a containerd that ended and was not reaped for one that runs, and waits for it in vain.
+        containerd_pid = folder / "exec/containerd/containerd.pid"
+        if not _alive(_pid_of(containerd_pid)):
+            containerd_pid.unlink(missing_ok=True)
         with (folder / "dockerd.log").open("ab") as log:
             daemon = _started(
                 folder,
