@@ -52,14 +52,13 @@ class AppriseNotifier:
             raise PermanentActionError(
                 f"no notification target is called {to!r} in the settings (configured: {known})", reason=Reason.NOTIFY
             )
+        # apprise sends nothing at all without a body.
+        title, body = cut(title, TITLE_LIMIT), cut(body if body.strip() else title, BODY_LIMIT)
         answers: queue.SimpleQueue[bool] = queue.SimpleQueue()
         for service in services:
             # Threads of our own and not apprise's pool: that one is waited for at exit, however long a service hangs.
             threading.Thread(
-                target=_tell,
-                args=(service, cut(title, TITLE_LIMIT), cut(body, BODY_LIMIT), answers),
-                name=f"notify {to}",
-                daemon=True,
+                target=_tell, args=(service, title, body, answers), name=f"notify {to}", daemon=True
             ).start()
         taken, silent = _collect(answers, len(services), timeout_s)
         n_of = f"of {len(services)} " if len(services) > 1 else ""

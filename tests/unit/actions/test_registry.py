@@ -1,0 +1,148 @@
+"""The registry, what params accept, and what a look says about an unclear attempt."""
+
+from __future__ import annotations
+
+import types
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+from ruamel.yaml import YAML
+
+from remediator import actions
+from remediator.actions import REGISTRY
+from remediator.core.action import State
+from remediator.testing import assert_action_contract, assert_auditable
+
+EFFECTS = YAML(typ="safe").load(Path(__file__).parents[2] / "data" / "docker_effects.yaml")
+CONTAINER = {"container": "trainer-0", "host": "gpu-07"}
+
+DISRUPTIVE = {"docker.restart", "docker.stop", "docker.signal"}
+IDEMPOTENT = {"docker.stop", "docker.start", "noop"}
+
+
+def test_registry_when_imported_then_it_holds_each_action_under_its_name() -> None:
+    assert list(REGISTRY) == [
+        "docker.restart", "docker.signal", "docker.start", "docker.stop", "noop", "notify.send",
+    ]  # fmt: skip
+    assert [action.name for action in REGISTRY.values()] == list(REGISTRY)
+
+
+def test_registry_when_asked_what_is_disruptive_then_it_agrees_with_the_format() -> None:
+    assert {name for name, action in REGISTRY.items() if action.is_disruptive} == DISRUPTIVE
+    assert {name for name, action in REGISTRY.items() if action.is_idempotent} == IDEMPOTENT
+    assert {name for name, action in REGISTRY.items() if action.is_message} == {"notify.send"}
+
+
+def test_action_of_when_a_module_holds_none_then_it_fails_loudly() -> None:
+    with pytest.raises(TypeError, match=r"remediator\.actions\.empty must define one action class, it defines 0"):
+        actions._action_of(types.ModuleType("remediator.actions.empty"))
+
+
+def test_action_of_when_the_name_does_not_fit_the_file_then_it_fails_loudly() -> None:
+    module = types.ModuleType("remediator.actions.docker_boot")
+    exec("class Boot:\n    name = 'docker.reboot'\n    def apply(self): ...", module.__dict__)
+    module.Boot.__module__ = module.__name__
+    with pytest.raises(TypeError, match=r"'docker\.reboot' belongs in docker_reboot\.py"):
+        actions._action_of(module)
+
+
+def state(container_id: str, process: str, start: int, status: str = "") -> State:
+    is_up = process == "up"
+    return {
+        "id": container_id * 64,
+        "name": "trainer-0",
+        "status": status or ("running" if is_up else "exited"),
+        "pid": 4_000 + start if is_up else 0,
+        "started_at": f"2026-01-01T00:00:0{start}.000000000Z" if start else "",
+        "owner": "",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [pytest.param(name, row, id=f"{name}: {row['id']}") for name, rows in EFFECTS.items() for row in rows],
+)
+def test_effect_when_an_attempt_gave_no_answer_then_the_look_says_what_the_table_says(name: str, row: Any) -> None:
+    needed = {"signal": "SIGUSR1"} if name == "docker.signal" else {}
+    params = REGISTRY[name].params_model.model_validate({**CONTAINER, **needed})
+    now = state(*row["now"], status=row.get("status", ""))
+    assert REGISTRY[name].effect(params, state(*row["before"]), now).value == row["effect"]
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [("SIGUSR1", "SIGUSR1"), ("usr1", "SIGUSR1"), ("USR2", "SIGUSR2"), ("10", "10"), (10, "10"), ("KILL", "SIGKILL"),
+     ("RTMIN+3", "SIGRTMIN+3"), ("64", "64")],
+)  # fmt: skip
+def test_signal_when_written_in_a_known_way_then_it_is_kept_in_one(text: object, kept: str) -> None:
+    params = REGISTRY["docker.signal"].params_model.model_validate({**CONTAINER, "signal": text})
+    assert params.model_dump()["signal"] == kept
+
+
+@pytest.mark.parametrize("text", ["", "0", "65", "-9", "SIGNOPE", "USR1; reboot", "$(id)", True, None, 1.5, "９"])
+def test_signal_when_written_in_another_way_then_it_is_refused_with_what_to_write(text: object) -> None:
+    with pytest.raises(ValidationError, match="as in SIGUSR1"):
+        REGISTRY["docker.signal"].params_model.model_validate({**CONTAINER, "signal": text})
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("5m", 300), ("1s", 1), ("1h30m", 5_400), (timedelta(seconds=90), 90)])
+def test_stop_timeout_when_written_as_a_duration_then_it_comes_back_from_the_audit(text: object, seconds: int) -> None:
+    model = REGISTRY["docker.restart"].params_model
+    params = model.model_validate({**CONTAINER, "stop_timeout": text})
+    dumped = params.model_dump(mode="json", exclude_none=True)
+    assert_auditable(dumped)
+    assert model.model_validate(dumped) == params
+    assert REGISTRY["docker.restart"].min_timeout(params) == timedelta(seconds=seconds + 30)
+
+
+@pytest.mark.parametrize("text", ["-1", "-1s", "0s", "500ms", "1500ms", "300", 300, 1.5, True, "for ever", "5 m"])
+def test_stop_timeout_when_written_in_another_way_then_it_is_refused(text: object) -> None:
+    with pytest.raises(ValidationError, match="stop_timeout"):
+        REGISTRY["docker.restart"].params_model.model_validate({**CONTAINER, "stop_timeout": text})
+
+
+def test_stop_timeout_when_left_out_then_the_step_needs_a_minute_and_a_half() -> None:
+    params = REGISTRY["docker.restart"].params_model.model_validate(CONTAINER)
+    assert REGISTRY["docker.restart"].min_timeout(params) == timedelta(seconds=90)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "a; touch x", "$(id)", "../../etc", "-rf", "trainer 0", "trainer\n", "/trainer-0", "trainer-０", "a" * 129,
+     "a?force=1", "a/../b", "{{ labels.x }}"],
+)  # fmt: skip
+def test_container_when_it_is_no_container_name_then_it_is_refused(name: str) -> None:
+    with pytest.raises(ValidationError, match="container"):
+        REGISTRY["docker.restart"].params_model.model_validate({**CONTAINER, "container": name})
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_params_when_a_key_is_unknown_then_it_is_refused(name: str) -> None:
+    with pytest.raises(ValidationError, match="Extra inputs are not permitted"):
+        REGISTRY[name].params_model.model_validate({"no_such_param": "x"})
+
+
+@pytest.mark.parametrize("params", [{"to": [], "title": "t"}, {"to": [""], "title": "t"}, {"to": ["a"], "title": ""}])
+def test_notify_send_when_nobody_or_nothing_is_named_then_it_is_refused(params: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        REGISTRY["notify.send"].params_model.model_validate(params)
+
+
+def test_contract_when_an_action_breaks_a_promise_then_it_is_told() -> None:
+    class Chatty(type(REGISTRY["noop"])):  # type: ignore[misc]
+        """Describes itself at length."""
+
+        def describe(self, params: Any) -> str:
+            return "do nothing.\nreally"
+
+    with pytest.raises(AssertionError, match="describe gives one line"):
+        assert_action_contract(Chatty(), {}, clients=None, read_only=None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("value", [1.5, None, b"x", 2**53, {1: "x"}, {"x": [None]}, object()])
+def test_auditable_when_a_value_cannot_stand_in_the_log_then_it_is_told(value: object) -> None:
+    with pytest.raises(AssertionError, match="audit log"):
+        assert_auditable(value)
