@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,7 +24,7 @@ from typing import Any, TypeVar
 import structlog
 from sqlalchemy import Connection
 from sqlalchemy.engine import Engine
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import SQLAlchemyError
 
 from remediator.core.event import Event, RecordedEvent
 from remediator.errors import SchemaVersionError, StoreUnavailableError
@@ -187,11 +188,11 @@ class Writer:
             for place, job in enumerate(jobs):
                 self._run_job(conn, job, place, answers, failures)
             conn.commit()
-        except BaseException as error:  # the thread's top: every failure is its callers'
+        except BaseException as error:  # noqa: BLE001  the thread's top: every failure is its callers'
             self._disconnect()  # the next batch opens anew, with all that was open here forgotten
             problem = unavailable(error)
             if problem is None:
-                log.exception("store_commit_failed", exc_info=error)
+                _log("store_commit_failed", error)
                 problem = StoreUnavailableError(f"The store failed unexpectedly ({type(error).__name__}: {error})")
             for place, job in enumerate(jobs):
                 job.answer.set_exception(failures.get(place) or _because(str(problem), error))
@@ -201,8 +202,8 @@ class Writer:
             for hook in jobs[place].hooks:
                 try:
                     hook()
-                except Exception:
-                    log.exception("store_hook_failed")
+                except Exception as error:  # noqa: BLE001  whoever hooked in must not keep others from their answers
+                    _log("store_hook_failed", error)
         for place, job in enumerate(jobs):
             if place in failures:
                 job.answer.set_exception(failures[place])
@@ -268,8 +269,8 @@ class Writer:
             return
         try:
             conn.close()
-        except (DBAPIError, sqlite3.Error) as error:
-            log.warning("store_close_failed", problem=str(error))
+        except (SQLAlchemyError, sqlite3.Error) as error:
+            _log("store_close_failed", error)
 
     def _bound_wal(self) -> None:
         try:
@@ -289,11 +290,17 @@ class Writer:
             is_busy = self._conn.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()[0]
             self._conn.exec_driver_sql(f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}")
             self._conn.commit()
-        except (DBAPIError, sqlite3.Error) as error:
-            log.warning("store_checkpoint_failed", problem=str(unavailable(error) or error))
+        except (SQLAlchemyError, sqlite3.Error) as error:
+            _log("store_checkpoint_failed", error)
             self._disconnect()
             return
         self._is_wal_dirty = bool(is_busy)
+
+
+def _log(event: str, error: BaseException) -> None:
+    # A log that cannot be written (its disk is full as well) must not end the thread.
+    with suppress(Exception):
+        log.error(event, problem=str(unavailable(error) or error), exc_info=error)
 
 
 def _because(text: str, cause: BaseException) -> StoreUnavailableError:

@@ -227,6 +227,27 @@ def test_after_commit_when_a_hook_fails_then_the_caller_is_answered_all_the_same
     assert store.write(work) == "kept"
 
 
+def test_write_when_not_even_the_log_can_be_written_then_everybody_is_answered(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class FullDisk:
+        def error(self, *_: Any, **__: Any) -> None:
+            raise OSError(28, "No space left on device")
+
+    def fail(tx: Tx) -> None:
+        raise KeyError
+
+    monkeypatch.setattr(writer, "log", FullDisk())
+
+    def commit_itself(tx: Tx) -> None:
+        tx.conn.commit()  # breaks the contract: the writer's savepoint is gone
+
+    assert store.write(lambda tx: tx.after_commit(lambda: fail(tx))) is None
+    with pytest.raises(StoreUnavailableError, match="unexpectedly"):
+        store.write(commit_itself)
+    assert store.is_ok() == "ok"
+
+
 def test_close_when_work_waits_then_finishes_it_first(url: str) -> None:
     store = open_store(url)
     with ThreadPoolExecutor(6) as threads:
