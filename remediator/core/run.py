@@ -18,7 +18,7 @@ from remediator.core.outcome import Outcome, RunOutcome
 from remediator.core.plan import Plan, PlannedStep, Runs, holds, unpack_plan
 from remediator.core.policy import Mode
 from remediator.core.render import Context
-from remediator.errors import Reason
+from remediator.errors import MissingValueError, Reason, TemplateError
 
 HEARD_WITHIN = timedelta(minutes=30)
 """A delivery younger than this says that its alerts fire, even across a restart of the engine."""
@@ -217,8 +217,8 @@ def fold(events: Sequence[Event]) -> Run:
 def _after(run: Run, event: Event) -> Run:
     data: Mapping[str, Any] = event.data
     match event.type:
-        case EventType.PLAN_MADE:
-            return replace(run, plan=unpack_plan(data["plan"]))
+        case EventType.PLAN_MADE:  # a second one: planned anew, and to be judged anew
+            return replace(run, plan=unpack_plan(data["plan"]), judged_at=None, planned_targets={})
         case EventType.PLAN_REFUSED:
             return replace(
                 run,
@@ -389,8 +389,6 @@ class Replan:
 class WaitForWord:
     """Its turn has come and its subject is not known to fire."""
 
-    until: datetime | None
-
 
 @dataclass(frozen=True, slots=True)
 class Judge:
@@ -506,19 +504,29 @@ def _before_turn(run: Run, now: Situation) -> Move:
     hold_until = now.opened_at + run.plan.hold
     if now.now < hold_until:
         return Sleep(hold_until)
-    if not now.opener_fires and not run.plan.is_by_hand and not run.plan.latched and now.n_alerts > 0:
+    if _has_lost_its_opener(run, now):
         return Replan()
     if run.plan.mode is Mode.OBSERVE and run.would_be is not None:
         return Finish(RunOutcome.OBSERVED, Reason.MODE_OBSERVE, f"mode is observe; the verdict was {run.would_be}")
+    return _turn(run, now)
+
+
+def _turn(run: Run, now: Situation) -> Move:
+    """Its turn, or still not; after ``tell_after`` people are told that it waits."""
     tell_at = tell_waiting_at(run)
     if tell_at is not None and now.now >= tell_at:
         return Tell(MessageKind.WAITING, len(run.step(f"message.{MessageKind.WAITING}").attempts) + 1)
-    return Judge() if is_known_to_fire(run, now) else WaitForWord(tell_at)
+    return Judge() if is_known_to_fire(run, now) else WaitForWord()
+
+
+def _has_lost_its_opener(run: Run, now: Situation) -> bool:
+    """The alert that the plan was made from has ended, and others of its subject fire on."""
+    return not now.opener_fires and now.n_alerts > 0 and not run.plan.is_by_hand and not run.plan.latched
 
 
 def tell_waiting_at(run: Run) -> datetime | None:
-    """When people are to be told that this plan still waits for its turn; None when they were, or nobody is named."""
-    if run.waits_since is None or not run.plan.escalate_to or run.plan.mode is not Mode.ENFORCE:
+    """When people are to be told that this plan waits; None when they were, nobody is named, or it does not wait."""
+    if run.waits_since is None or not run.waits_for or not run.plan.escalate_to or run.plan.mode is not Mode.ENFORCE:
         return None
     told = run.step(f"message.{MessageKind.WAITING}")
     if told.outcome is not None:
@@ -557,6 +565,8 @@ def _at_work(run: Run, now: Situation) -> Move:
             skip = _skipped(run, step, now)
             if skip is not None:
                 return skip
+            if not run.has_attempted and _has_lost_its_opener(run, now):
+                return Replan()
         elif last.retry_at is not None and last.retry_at > now.now:
             return Sleep(last.retry_at)
         elif _is_over_budget(step, state, now):
@@ -598,23 +608,30 @@ def _judge_anew(run: Run, now: Situation) -> Move:
         if gone is not None:
             return gone
     elif not now.is_open and not run.plan.latched and not run.plan.is_by_hand:
-        return Finish(RunOutcome.CANCELLED, Reason.RESOLVED, "the alert ended while the engine was away")
-    if not is_known_to_fire(run, now):
-        return WaitForWord(None)
-    return Judge()
+        if now.close_reason == "resolved":
+            return Finish(RunOutcome.CANCELLED, Reason.RESOLVED, "the alert was resolved while the engine was away")
+        return Finish(RunOutcome.STALE, Reason.EXPIRED, "nothing more was heard of the alert before its next step")
+    return _turn(run, now)
 
 
 def _skipped(run: Run, step: PlannedStep, now: Situation) -> Skip | None:
     if step.runs is Runs.NO:
         return Skip(step.key, Reason.CONDITION, "its `if` is false")
-    if step.runs is Runs.LATE and not holds(step, run.context(now.n_alerts)):
-        return Skip(step.key, Reason.CONDITION, "its `if` is false")
-    return None
+    if step.runs is not Runs.LATE:
+        return None
+    try:
+        is_true = holds(step, run.context(now.n_alerts))
+    except (TemplateError, MissingValueError) as error:
+        return Skip(step.key, Reason.BAD_PARAMS, f"its `if` cannot be decided: {error}", Outcome.FAILED)
+    return None if is_true else Skip(step.key, Reason.CONDITION, "its `if` is false")
 
 
 def _verify(run: Run, now: Situation) -> Move:
     ended_at = run.steps_ended_at
     if run.plan.verify and run.has_acted and run.verification is None and ended_at is not None:
+        if run.cancelled_by:
+            detail = f"cancelled by {run.cancelled_by} after the last step, before it was seen whether it helped"
+            return Finish(RunOutcome.CANCELLED, Reason.CANCELLED_BY_PERSON, detail)
         within = min(check.within for check in run.plan.verify)
         if run.plan.is_by_hand:
             return Verified(Outcome.UNKNOWN, "a run by hand has no alert to be resolved")
@@ -634,13 +651,14 @@ def _conclude(run: Run) -> Finish:
         return Finish(RunOutcome.INEFFECTIVE, Reason.STILL_FIRING, "the alert still fires after the last step")
     if run.verification is Outcome.UNKNOWN:
         return Finish(RunOutcome.UNVERIFIED, Reason.NONE, "whether it helped could not be seen")
-    counted = [step for step in run.plan.steps if not step.is_message] or list(run.plan.steps)
+    counted = run.plan.acts or run.plan.steps
     states = [(step, run.step(step.key)) for step in counted]
     done = [state for _, state in states if state.outcome is Outcome.SUCCEEDED]
     failed = [(step, state) for step, state in states if state.outcome is Outcome.FAILED]
     if done:
+        what = f"done, but for step {failed[0][0].name}, which failed" if failed else "all steps were done"
         helped = " and the alert was resolved" if run.verification is Outcome.SUCCEEDED else ""
-        return Finish(RunOutcome.SUCCEEDED, Reason.NONE, f"all steps were done{helped}")
+        return Finish(RunOutcome.SUCCEEDED, Reason.NONE, f"{what}{helped}")
     if failed:
         step, state = failed[0]
         return Finish(RunOutcome.FAILED, state.reason, f"step {step.name} failed: {state.detail}")

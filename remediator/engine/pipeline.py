@@ -113,8 +113,8 @@ class Pipeline:
                     return None
                 case Replan():
                     self._replan(run)
-                case WaitForWord(until):
-                    return self._wait_for_word(run, until)
+                case WaitForWord():
+                    return self._wait_for_word(run)
                 case Judge():
                     verdict, again = self._reserver.reserve(run, self._reloader.now.playbooks.policy)
                     if verdict.word is Word.WAIT and run.plan.mode is Mode.ENFORCE:
@@ -281,8 +281,7 @@ class Pipeline:
 
     def _sleep_waiting(self, run: Run, again: datetime | None) -> datetime | None:
         latest = self.run(run.plan.run_id)
-        tell_at = tell_waiting_at(latest)
-        until = min(moment for moment in (again, tell_at) if moment is not None) if again or tell_at else None
+        until = min((at for at in (again, tell_waiting_at(latest)) if at is not None), default=None)
         self._store.write(lambda tx: runs.set_due(tx.conn, run.plan.run_id, until))
         if latest.waits_for != run.waits_for:
             self._wake_younger(run)
@@ -293,12 +292,11 @@ class Pipeline:
         with self._store.read() as conn:
             self.wake([run_id for run_id in runs.waiting(conn) if run_id != run.plan.run_id])
 
-    def _wait_for_word(self, run: Run, until: datetime | None) -> datetime | None:
+    def _wait_for_word(self, run: Run) -> datetime | None:
         waits_for = (f"turn:{Reason.NOT_KNOWN_TO_FIRE.value}",)
         now = self._clock.now()
 
         def work(tx: Tx) -> None:
-            runs.set_due(tx.conn, run.plan.run_id, until)
             if run.outcome is None and not run.is_admitted:
                 runs.set_phase(tx.conn, run.plan.run_id, Phase.WAITING, waits_for)
             if run.waits_for != waits_for:
@@ -307,7 +305,7 @@ class Pipeline:
                 )
 
         self._store.write(work)
-        return until
+        return self._sleep_waiting(run, None)
 
     def _close(self, run: Run) -> None:
         def work(tx: Tx) -> None:
