@@ -47,9 +47,9 @@ from remediator.core.run import (
 )
 from remediator.engine.clock import Clock
 from remediator.engine.dispatch import Dispatch
+from remediator.engine.ending import end_run
 from remediator.engine.execute import Executor, ending_of
 from remediator.engine.life import Life
-from remediator.engine.receive import close_if_over
 from remediator.engine.record import Recorder
 from remediator.engine.reload import Reloader
 from remediator.engine.reserve import PauseSource, Reserver
@@ -120,7 +120,7 @@ class Pipeline:
                     if verdict.word is Word.WAIT and run.plan.mode is Mode.ENFORCE:
                         return self._sleep_waiting(run, again)
                     if verdict.word is Word.REFUSE:
-                        self._after_finish(run)
+                        self._wake_waiting()
                 case Try(step, number):
                     self._try(run, now, step, number, None)
                 case Tell(kind, number):
@@ -203,31 +203,17 @@ class Pipeline:
 
     def _finish(self, run: Run, end: Finish) -> None:
         now = self._clock.now()
-        data: dict[str, JsonValue] = {
-            "outcome": end.outcome.value,
-            "reason": end.reason.value,
-            "detail": end.detail,
-        }
-
-        def work(tx: Tx) -> None:
-            runs.finish(tx.conn, run.plan.run_id, end.outcome, end.reason, now)
-            self._recorder.append_to_run(
-                tx, run.plan, run.n_events + 1, EventType.RUN_FINISHED, now, data, outcome=end.outcome.value
-            )
-
-        self._store.write(work)
-        self._after_finish(run)
-
-    def _after_finish(self, run: Run) -> None:
-        """Close what only waited for this run, and let others have their turn."""
 
         def work(tx: Tx) -> list[str]:
-            subject = subjects.get_subject(tx.conn, run.plan.subject_id)
-            assert subject is not None
-            close_if_over(tx, self._recorder, subject, self._clock.now())
+            end_run(tx, self._recorder, run.plan, run.n_events + 1, end, now)
             return runs.waiting(tx.conn)
 
         self.wake(self._store.write(work))
+
+    def _wake_waiting(self) -> None:
+        """Let others have their turn, oldest first."""
+        with self._store.read() as conn:
+            self.wake(runs.waiting(conn))
 
     def wake(self, run_ids: list[str]) -> None:
         """Let these be looked at, in this order."""
@@ -258,7 +244,13 @@ class Pipeline:
         if refusal is not None:
             self._finish(run, Finish(RunOutcome.REFUSED, refusal.reason, refusal.detail))
             return
-        self._append(run, EventType.PLAN_MADE, {"plan": pack_plan(plan)})
+        now, data = self._clock.now(), {"plan": pack_plan(plan)}
+
+        def work(tx: Tx) -> None:
+            runs.release(tx.conn, run.plan.run_id)  # it may mean other targets now: it is judged anew
+            self._recorder.append_to_run(tx, plan, run.n_events + 1, EventType.PLAN_MADE, now, data)
+
+        self._store.write(work)
 
     def _append(self, run: Run, kind: EventType, data: Mapping[str, JsonValue], *, outcome: str = "") -> None:
         now = self._clock.now()

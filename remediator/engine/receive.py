@@ -34,6 +34,7 @@ from remediator.core.plan import (
 from remediator.core.run import Phase
 from remediator.engine.clock import Clock
 from remediator.engine.dispatch import Dispatch
+from remediator.engine.ending import close_if_over
 from remediator.engine.life import Life
 from remediator.engine.record import Recorder
 from remediator.engine.reload import InForce, Reloader, adopt
@@ -368,7 +369,7 @@ class Intake:
         self._note(tx, EventType.EPISODE_ENDED, episode, delivery_id, data)
         touched = subjects.open_subjects_of(tx.conn, episode.id)
         for subject in touched:
-            close_if_over(tx, self._recorder, subject, now, delivery_id)
+            close_if_over(tx, self._recorder, subject.id, now, delivery_id)
         self._wake_runs_of(tx, touched)
 
     def expire(self) -> int:
@@ -491,30 +492,5 @@ def open_with_plan(
         tx, plan, 1, kind, now, data, actor=actor, delivery_id=delivery_id,
         outcome="refused" if refusal is not None else "",
     )  # fmt: skip
-
-
-def close_if_over(tx: Tx, recorder: Recorder, subject: subjects.Subject, now: datetime, delivery_id: int = 0) -> bool:
-    """Close a subject of which nothing fires any more; a latched one, or one by hand, only once its run has ended.
-
-    Returns:
-        Whether it was closed.
-    """
-    if subject.closed_at is not None or subjects.open_episodes_of(tx.conn, subject.id):
-        return False
-    row = runs.run_of_subject(tx.conn, subject.id)
-    if (subject.is_latched or subject.is_by_hand) and row is not None and row.ended_at is None:
-        return False
-    reason = "done" if subject.is_by_hand else subjects.last_end_reason(tx.conn, subject.id)
-    subjects.close_subject(tx.conn, subject.id, now, reason)
-    recorder.append(
-        tx,
-        Event(
-            type=EventType.SUBJECT_CLOSED,
-            at=now,
-            delivery_id=delivery_id,
-            subject_id=subject.id,
-            playbook=subject.playbook,
-            data={"reason": reason},
-        ),
-    )
-    return True
+    if refusal is not None:
+        close_if_over(tx, recorder, plan.subject_id, now)  # one by hand: nothing will ever end it

@@ -19,8 +19,9 @@ from remediator.core.guard import AskedTargets, Facts, Pause, RuleAnswer, Verdic
 from remediator.core.outcome import RunOutcome
 from remediator.core.plan import Actions, Plan, PlannedStep, params_of
 from remediator.core.policy import Mode, Policy
-from remediator.core.run import Phase, Run
+from remediator.core.run import Finish, Phase, Run
 from remediator.engine.clock import Clock
+from remediator.engine.ending import end_run
 from remediator.engine.record import Recorder
 from remediator.errors import ActionError, MissingValueError, Reason, TransientActionError
 from remediator.store import Connection, runs
@@ -113,7 +114,8 @@ def gather(
         last_disruptive=runs.last_disruptive(conn, [target.ref for target in asked.targets], plan.run_id),
         last_acted_at=max(acted, default=None),
         acted_at=acted,
-        n_admitted=runs.n_admitted(conn, plan.run_id),
+        # A run that has its place keeps it: judged anew, it would else wait for others that wait for it.
+        n_admitted=0 if run.is_admitted else runs.n_admitted(conn, plan.run_id),
         n_ahead=n_ahead,
         busy=busy,
     )
@@ -174,15 +176,8 @@ class Reserver:
                 return verdict, min(verdict.lifts_at, latest) if verdict.lifts_at is not None else latest
             case Word.REFUSE:
                 first = verdict.reasons[0]
-                runs.finish(tx.conn, plan.run_id, RunOutcome.REFUSED, first.reason, now)
-                data = {
-                    "outcome": RunOutcome.REFUSED.value,
-                    "reason": first.reason.value,
-                    "detail": "; ".join(answer.detail for answer in verdict.reasons if answer.word is Word.REFUSE),
-                }
-                self._recorder.append_to_run(
-                    tx, plan, n + 1, EventType.RUN_FINISHED, now, data, outcome=RunOutcome.REFUSED.value
-                )
+                detail = "; ".join(answer.detail for answer in verdict.reasons if answer.word is Word.REFUSE)
+                end_run(tx, self._recorder, plan, n + 1, Finish(RunOutcome.REFUSED, first.reason, detail), now)
                 return verdict, None
 
 

@@ -56,6 +56,12 @@ def admit(conn: Connection, run_id: str, targets: Mapping[str, bool], at: dateti
         )
 
 
+def release(conn: Connection, run_id: str) -> None:
+    """It has no place among those at work any more, and holds nothing."""
+    conn.execute(update(run).where(run.c.id == run_id).values(is_admitted=0))
+    conn.execute(delete(reservation).where(reservation.c.run_id == run_id))
+
+
 def finish(conn: Connection, run_id: str, outcome: RunOutcome, reason: Reason, at: datetime) -> None:
     """It ended. Its reservations go, unless nobody knows what it did: then they stay until a person settles it."""
     conn.execute(
