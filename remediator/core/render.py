@@ -400,7 +400,7 @@ class _Check:
 
 
 class _Values:
-    """A map or list as templates see it: parts by name, nothing else."""
+    """A map or list as templates see it: parts by name, and `in`; nothing else."""
 
     __slots__ = ("_data", "_path", "_scope")
 
@@ -417,6 +417,9 @@ class _Values:
         elif isinstance(key, int) and -len(data) <= key < len(data):
             found = data[key]
         return self._scope.wrap(found, self._path, key)
+
+    def __contains__(self, value: object) -> bool:
+        return value in self._data
 
     def plain(self) -> object:
         return self._data
@@ -628,6 +631,8 @@ def _template(text: str, kind: TemplateKind) -> _Compiled:
 @lru_cache(maxsize=8192)
 def _expression(text: str) -> _Compiled:
     """Read, check and compile one ``if``."""
+    if not text.strip():
+        raise TemplateError('`if` is empty; write labels.NAME != ""')
     if "{{" in text or "{%" in text:
         raise TemplateError('`if` is an expression already; write it without {{ }}: labels.NAME != ""')
 

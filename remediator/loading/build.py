@@ -97,6 +97,10 @@ _KINDS: Mapping[str, type[PlaybookError]] = {
 M = TypeVar("M", bound=BaseModel)
 
 
+_MOST_SHOWN = 500
+"""Characters of a message; it may quote what stands in the file."""
+
+
 class Problems:
     """What is wrong with one document, each with its place."""
 
@@ -106,7 +110,7 @@ class Problems:
 
     def add(self, path: Path, message: str, kind: type[PlaybookError] = PlaybookSchemaError) -> None:
         node = self._document.root.at(path)
-        problem = kind(message, file=self._document.file, line=node.line, column=node.column)
+        problem = kind(cut(message, _MOST_SHOWN), file=self._document.file, line=node.line, column=node.column)
         # A step that several cases inherit is looked at once for each.
         if not any(other.located() == problem.located() for other in self.found):
             self.found.append(problem)
@@ -132,7 +136,7 @@ def read_keys(document: Document, model: type[M], problems: Problems) -> M | Non
             if not root.without(detail["loc"] for detail in details if not _stand_in(root, detail)):
                 return None
         else:
-            _refuse_cut_matchers(document, problems)
+            _refuse_silent_mistakes(document, problems)
             return keys
     return None
 
@@ -185,6 +189,8 @@ def _add_detail(detail: ErrorDetails, model: type[BaseModel], document: Document
     path: Path = detail["loc"]
     kind = detail["type"]
     name = f"`{next((part for part in reversed(path) if isinstance(part, str)), '')}`"
+    if isinstance(path[-1], int):
+        name = f"entry {path[-1] + 1} of {name}"
     context = detail.get("ctx", {})
     match kind:
         case "missing":
@@ -233,14 +239,26 @@ def _cut_by_comment(document: Document, path: Path) -> str:
     return ""
 
 
-def _refuse_cut_matchers(document: Document, problems: Problems) -> None:
-    """``msg = Xid #79`` is ``msg = Xid`` to YAML, and a matcher still. A comment has a space after its sign."""
+def _refuse_silent_mistakes(document: Document, problems: Problems) -> None:
+    """What fits the format and does not mean what its author meant."""
     for path, node in document.root.walk():
-        rest = document.rest_of_line(node)
-        if {"match", "protect"} & {*path[:-1]} and node.is_plain and re.match(r"\s+#[^\s#]", rest):
-            quoted = f"'{node.text}{rest}'"
-            message = f"YAML takes ` #` as the beginning of a comment: write {quoted}, or # and a space for a comment"
-            problems.add(path, message, MatcherSyntaxError)
+        if not isinstance(node.value, str):
+            continue
+        if {"match", "protect"} & {*path[:-1]} and node.is_plain:
+            # `msg = Xid #79` is `msg = Xid` to YAML, and a matcher still. A comment has a space after its sign.
+            rest = document.rest_of_line(node)
+            if re.match(r"\s+#[^\s#]", rest):
+                quoted = f"'{node.text}{rest}'"
+                message = (
+                    f"YAML takes ` #` as the beginning of a comment: write {quoted}, or # and a space for a comment"
+                )
+                problems.add(path, message, MatcherSyntaxError)
+        if "{{" in node.text and not {*path} & _WITH_TEMPLATES:
+            problems.add(path, "a template is read in `params` only; here it would stay as it is", TemplateError)
+
+
+_WITH_TEMPLATES = {"params", "query", "if", "description", "to"}
+"""Keys under which ``{{`` is read, has an error of its own, or is only prose."""
 
 
 def suggest(word: str, known: Iterable[str], otherwise: str = "; there are: ") -> str:

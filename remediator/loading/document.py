@@ -137,7 +137,12 @@ class Document:
 
     def rest_of_line(self, node: Node) -> str:
         """What follows a scalar on its line."""
-        return self.source[node.end :].partition("\n")[0]
+        return _to_line_end(self.source, node.end)
+
+
+def _to_line_end(source: str, start: int) -> str:
+    end = source.find("\n", start)
+    return source[start:] if end < 0 else source[start:end]
 
 
 def read_documents(file: str, data: bytes) -> tuple[list[Document], list[PlaybookError]]:
@@ -301,7 +306,7 @@ class _Reader:
         text = self._source[parent.node.start : key.end + 1]
         if isinstance(key.value, dict) and text.startswith("{{"):
             parent.meant = text
-            rest = self._source[key.end + 1 :].partition("\n")[0].partition(" #")[0].rstrip()
+            rest = _to_line_end(self._source, key.end + 1).partition(" #")[0].rstrip()
             goes_on = rest.lstrip()[:1] not in ("", ",", "}", "]")
             message = f'a template needs quotes: write "{cut(text + (rest if goes_on else ""), 80)}"'
         else:

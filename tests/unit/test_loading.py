@@ -71,6 +71,15 @@ def test_load_when_a_file_is_wrong_then_says_where_and_what_to_write(row: Mappin
         assert problem.located().startswith(problem.file)
 
 
+def test_load_when_a_file_has_every_key_then_refuses_only_what_does_not_act() -> None:
+    problems = load([ROOT / "tests/data/whole_format.yaml"], context=CONTEXT).problems
+    says = " does not act in this version of remediator; remove it"
+    assert {problem.message.replace(says, "") for problem in problems} == {
+        *("`guard.max_targets`", "`guard.require`", "`verify`", "`verify.query`", "`ladder`", "`rung`", "`undo`"),
+        *("`approval`", "`require_label`", "`max_disruptive_acts`", "`breaker`"),
+    }
+
+
 @given(st.binary(max_size=200))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_load_when_a_file_holds_any_bytes_then_nothing_is_raised(tmp_path: Path, data: bytes) -> None:
@@ -108,6 +117,18 @@ def test_load_when_a_document_has_any_shape_then_nothing_is_raised(
 # -- files -------------------------------------------------------------------------------------------------------------
 
 SIMPLE = "playbook: {name}\nmatch: [alertname = X]\nsteps: [{{action: noop}}]\nescalate: {{to: []}}\n"
+
+
+def test_load_when_a_file_begins_with_a_byte_order_mark_and_has_crlf_then_it_is_read(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_bytes(b"\xef\xbb\xbf" + SIMPLE.format(name="a").replace("\n", "\r\n").encode())
+    loaded = load([tmp_path], context=CONTEXT)
+    assert (loaded.problems, loaded.playbook_set.playbooks[0].name) == ((), "a")
+
+
+def test_load_when_a_file_has_a_problem_then_its_other_documents_are_read(load_text: Load) -> None:
+    loaded = load_text(f"{SIMPLE.format(name='a')}---\nplaybook: b\n---\n{SIMPLE.format(name='c')}")
+    assert places(loaded.problems) == ["6:1"]
+    assert [playbook.name for playbook in loaded.playbook_set.playbooks] == ["a", "c"]
 
 
 def test_load_when_given_a_folder_then_reads_yaml_files_by_name_but_tests_and_hidden_ones(tmp_path: Path) -> None:
