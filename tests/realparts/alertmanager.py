@@ -289,3 +289,8 @@ def make_pair(
         second.kill()
         raise
     return first, second
+
+
+if __name__ == "__main__":
+    # Before the tests, whose time-outs do not reckon with a build.
+    _built()
