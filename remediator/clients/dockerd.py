@@ -338,7 +338,7 @@ def _session(host: DockerHost) -> tuple[requests.Session, str]:
 
 
 class _BoundedSsh(SSHHTTPAdapter):
-    """docker-py's ssh transport connects without a time-out: a host that is away would hold us for two minutes."""
+    """docker-py's ssh transport, connecting in bounded time (else a host that is away holds us for two minutes)."""
 
     def _create_paramiko_client(self, base_url: str) -> None:
         super()._create_paramiko_client(base_url)  # type: ignore[misc]
@@ -347,6 +347,15 @@ class _BoundedSsh(SSHHTTPAdapter):
         )
         # It logs a traceback for each host that is away, beside the exception that it raises.
         logging.getLogger("paramiko").setLevel(logging.CRITICAL)
+
+    def _connect(self) -> None:
+        try:
+            super()._connect()  # type: ignore[misc]
+        except BaseException:
+            # A host that does not let us in would keep a thread and a connection of ours at every try.
+            if self.ssh_client is not None:
+                self.ssh_client.close()
+            raise
 
 
 @contextmanager
