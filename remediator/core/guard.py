@@ -196,7 +196,8 @@ def _protect(_: Plan, facts: Facts) -> list[RuleAnswer]:
 def _pause(_: Plan, facts: Facts) -> list[RuleAnswer]:
     if facts.pause is None:
         return [RuleAnswer(rule="pause", word=Word.ALLOW)]
-    detail = f"paused by {facts.pause.by} at {facts.pause.at}: {facts.pause.reason}"
+    since = f" at {facts.pause.at}" if facts.pause.at else ""
+    detail = f"paused by {facts.pause.by}{since}: {facts.pause.reason}"
     return [RuleAnswer(rule="pause", word=Word.WAIT, reason=Reason.PAUSED, detail=detail)]
 
 

@@ -21,6 +21,7 @@ from remediator.core.guard import Word, protection
 from remediator.core.outcome import Effect, Outcome, RunOutcome
 from remediator.core.plan import Actions, PlannedStep, params_of
 from remediator.core.policy import Policy
+from remediator.core.render import Context
 from remediator.core.retry import RetryPolicy
 from remediator.core.run import Attempt, Finish, MessageKind, Run
 from remediator.core.units import cut
@@ -30,6 +31,8 @@ from remediator.errors import (
     ActionError,
     MissingValueError,
     Reason,
+    StoreError,
+    TemplateError,
     TransientActionError,
     UnknownEffectError,
 )
@@ -103,11 +106,10 @@ class Executor:
             if self._is_replaced(run, step, targeting):
                 return None
             before = action.observe(params, self._clients)
-        except ActionError as error:
-            self._begin_and_fail(run, step, number, error)
-            return None
-        except (MissingValueError, ValidationError) as error:
-            self._begin_and_fail(run, step, number, ActionError(str(error), reason=Reason.BAD_PARAMS))
+        except StoreError:
+            raise
+        except Exception as error:  # noqa: BLE001 what an action raises becomes an outcome
+            self._begin_and_fail(run, step, number, as_action_error(error))
             return None
         refs = tuple(target.ref for target in targeting.targets)
         self._store.write(lambda tx: self._started(tx, run, step, number, refs, before))
@@ -118,15 +120,12 @@ class Executor:
         except UnknownEffectError as error:
             log.warning("attempt of unclear fate", run_id=run.plan.run_id, step=step.name, problem=str(error))
             return None
-        except ActionError as error:
-            failure: ActionError = error
-        except Exception as error:
-            log.exception("unexpected error in an action", run_id=run.plan.run_id, step=step.name)
-            failure = ActionError(f"{type(error).__name__}: {error}", reason=Reason.UNEXPECTED)
+        except Exception as error:  # noqa: BLE001 as above
+            failure = as_action_error(error)
         else:
             self._store.write(lambda tx: self._done(tx, run, step, number, n_after, started_at, refs, change, told))
             return None
-        retry_at = self._retry_at(run, step, number, failure)
+        retry_at = self._retry_at(run, step, number, failure, started_at)
         self._store.write(lambda tx: self._failed(tx, run, step, number, n_after, started_at, refs, failure, retry_at))
         return None
 
@@ -180,7 +179,7 @@ class Executor:
         failure = error
         if isinstance(error, UnknownEffectError):
             failure = TransientActionError(str(error), target=error.target)
-        retry_at = self._retry_at(run, step, number, failure)
+        retry_at = self._retry_at(run, step, number, failure, self._clock.now())
         refs = (error.target,) if error.target else ()
 
         def both(tx: Tx) -> None:
@@ -343,11 +342,11 @@ class Executor:
         try:
             params: ActionParams = params_of(step, action, run.context(1))
             state = action.observe(params, self._clients)
+            return action.effect(params, attempt.before, state), state, "the target does not tell"
         except TransientActionError as error:
             return None, {}, str(error)
-        except (ActionError, MissingValueError, ValidationError) as error:
-            return Effect.UNCLEAR, {}, str(error)
-        return action.effect(params, attempt.before, state), state, "the target does not tell"
+        except Exception as error:  # noqa: BLE001 as above
+            return Effect.UNCLEAR, {}, str(as_action_error(error))
 
     def _end(
         self,
@@ -379,15 +378,17 @@ class Executor:
         changed: bool,
         after: Mapping[str, JsonValue],
     ) -> None:
-        retry_at = self._retry_at(run, step, attempt.number, error)
+        retry_at = self._retry_at(run, step, attempt.number, error, attempt.started_at)
         self._end(
             run, step, attempt, Outcome.FAILED, error.reason, str(error),
             changed=changed, after=after, retry_at=retry_at,
         )  # fmt: skip
 
-    def _retry_at(self, run: Run, step: PlannedStep, number: int, error: ActionError) -> datetime | None:
+    def _retry_at(
+        self, run: Run, step: PlannedStep, number: int, error: ActionError, started_at: datetime
+    ) -> datetime | None:
         attempts = run.step(step.key).attempts
-        first = attempts[0].started_at if attempts else self._clock.now()
+        first = attempts[0].started_at if attempts else started_at
         return decide_retry(step.retry, number, error, first, self._clock.now(), self._jitter)
 
 
@@ -431,6 +432,29 @@ def decide_retry(
         return None
     assert isinstance(pause_s, DoSleep)
     return now + timedelta(seconds=pause_s)
+
+
+def targets_of(step: PlannedStep, actions: Actions, clients: Any, context: Context) -> Targeting:
+    """What one step touches now. Read-only.
+
+    Raises:
+        ActionError: it could not be answered, or a value does not fit (``Reason.BAD_PARAMS``).
+    """
+    action = actions[step.action]
+    try:
+        return action.targets(params_of(step, action, context), clients)
+    except Exception as error:
+        raise as_action_error(error) from error
+
+
+def as_action_error(error: Exception) -> ActionError:
+    """What an action raised, as one of the errors that it may raise; any other is a bug: logged, never retried."""
+    if isinstance(error, ActionError):
+        return error
+    if isinstance(error, (MissingValueError, TemplateError, ValidationError)):
+        return ActionError(str(error), reason=Reason.BAD_PARAMS)
+    log.error("unexpected error in an action", exc_info=error)
+    return ActionError(f"{type(error).__name__}: {error}", reason=Reason.UNEXPECTED)
 
 
 def ending_of(kind: MessageKind, run: Run) -> str:

@@ -11,7 +11,7 @@ import hashlib
 import threading
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -296,19 +296,7 @@ class Intake:
             "receiver": group.receiver,
             "external_url": group.external_url,
         }
-        episode = subjects.Episode(
-            id=str(uuid.uuid5(NAMESPACE, f"episode\x1f{alert.label_key}\x1f{stored.id}")),
-            label_key=alert.label_key,
-            fingerprint=alert.fingerprint,
-            alert={"alert": pack_alert(alert), "group": group_context},
-            opened_at=stored.received_at,
-            starts_at=alert.starts_at or stored.received_at,
-            last_word_at=stored.received_at,
-            ended_at=None,
-            end_reason="",
-            resolved_ends_at=None,
-            stale_copy_at=None,
-        )
+        episode = self._episode(stored, alert, group_context)
         subjects.insert_episode(tx.conn, episode, stored.id)
         self._note(tx, EventType.EPISODE_OPENED, episode, stored.id, {"labels": dict(alert.labels)})
         in_force = self._reloader.now
@@ -317,6 +305,26 @@ class Intake:
             self._note(tx, EventType.ALERT_UNMATCHED, episode, stored.id, {})
         for match in matches:
             self._join(tx, in_force, match, alert, group_context, episode, stored)
+
+    def _episode(self, stored: inbox.StoredDelivery, alert: Alert, group: Mapping[str, JsonValue]) -> subjects.Episode:
+        return subjects.Episode(
+            id=str(
+                uuid.uuid5(
+                    NAMESPACE,
+                    f"episode\x1f{alert.label_key}\x1f{stored.id}\x1f{alert.status}\x1f{alert.starts_at_text}",
+                )
+            ),
+            label_key=alert.label_key,
+            fingerprint=alert.fingerprint,
+            alert={"alert": pack_alert(alert), "group": group},
+            opened_at=stored.received_at,
+            starts_at=alert.starts_at or stored.received_at,
+            last_word_at=stored.received_at,
+            ended_at=None,
+            end_reason="",
+            resolved_ends_at=None,
+            stale_copy_at=None,
+        )
 
     def _join(
         self,
@@ -354,10 +362,27 @@ class Intake:
     def _is_resolved(self, tx: Tx, stored: inbox.StoredDelivery, alert: Alert) -> None:
         episode = subjects.open_episode(tx.conn, alert.label_key)
         if episode is None:
+            self._is_resolved_again(tx, stored, alert)
             return
         if alert.ends_at is not None and alert.ends_at <= episode.starts_at:
             return  # the end of the episode before this one, delivered once more
         self.end_episode(tx, episode, "resolved", alert.ends_at or stored.received_at, stored.id)
+
+    def _is_resolved_again(self, tx: Tx, stored: inbox.StoredDelivery, alert: Alert) -> None:
+        """Nothing of it fires here. Copies of its firing that are still under way must open nothing."""
+        ends_at = alert.ends_at or stored.received_at
+        last = subjects.newest_episode(tx.conn, alert.label_key)
+        if last is not None:
+            newest = max(ends_at, last.resolved_ends_at or ends_at)
+            subjects.note_resolved_again(tx.conn, last.id, newest)
+            return
+        ended = replace(
+            self._episode(stored, alert, {}),
+            ended_at=stored.received_at,
+            end_reason="resolved",
+            resolved_ends_at=ends_at,
+        )
+        subjects.insert_episode(tx.conn, ended, stored.id)
 
     def end_episode(
         self, tx: Tx, episode: subjects.Episode, reason: str, ends_at: datetime | None, delivery_id: int

@@ -7,23 +7,23 @@ passed in with its age.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
-
-from pydantic import ValidationError
 
 from remediator.core.action import JsonValue, Target, Targeting
 from remediator.core.event import EventType, utc_text
 from remediator.core.guard import AskedTargets, Facts, Pause, RuleAnswer, Verdict, Word, judge
 from remediator.core.outcome import RunOutcome
-from remediator.core.plan import Actions, Plan, PlannedStep, params_of
+from remediator.core.plan import Actions, Plan, PlannedStep
 from remediator.core.policy import Mode, Policy
+from remediator.core.render import Context
 from remediator.core.run import Finish, Phase, Run
 from remediator.engine.clock import Clock
 from remediator.engine.ending import end_run
+from remediator.engine.execute import targets_of
 from remediator.engine.record import Recorder
-from remediator.errors import ActionError, MissingValueError, Reason, TransientActionError
+from remediator.errors import ActionError, Reason, TransientActionError
 from remediator.store import Connection, runs
 from remediator.store.engine import Store
 from remediator.store.writer import Tx
@@ -35,7 +35,7 @@ JUDGE_AGAIN = timedelta(minutes=1)
 """A plan that waits for an event is judged again at least this often, should the event be missed."""
 
 
-def ask_targets(plan: Plan, actions: Actions, clients: Any, now: datetime, context: Mapping[str, Any]) -> AskedTargets:
+def ask_targets(plan: Plan, actions: Actions, clients: Any, now: datetime, context: Context) -> AskedTargets:
     """Ask each action that may run what it touches. Read-only. Raises nothing that an action may raise.
 
     Args:
@@ -48,23 +48,7 @@ def ask_targets(plan: Plan, actions: Actions, clients: Any, now: datetime, conte
             by_step[step.key] = targets_of(step, actions, clients, context)
         except ActionError as error:
             return AskedTargets(asked_at=now, by_step=by_step, problem=_unanswered(step, error, now))
-        except (ValidationError, MissingValueError) as error:
-            problem = RuleAnswer(
-                rule="targets", word=Word.REFUSE, reason=Reason.BAD_PARAMS, detail=f"step {step.name}: {error}"
-            )
-            return AskedTargets(asked_at=now, by_step=by_step, problem=problem)
     return AskedTargets(asked_at=now, by_step=by_step)
-
-
-def targets_of(step: PlannedStep, actions: Actions, clients: Any, context: Mapping[str, Any]) -> Targeting:
-    """What one step touches now.
-
-    Raises:
-        ActionError: it could not be answered.
-        MissingValueError, pydantic.ValidationError: a late param does not fit.
-    """
-    action = actions[step.action]
-    return action.targets(params_of(step, action, context), clients)
 
 
 def _unanswered(step: PlannedStep, error: ActionError, now: datetime) -> RuleAnswer:

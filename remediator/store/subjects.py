@@ -118,7 +118,7 @@ def get_episode(conn: Connection, episode_id: str) -> Episode | None:
 
 
 def insert_episode(conn: Connection, new: Episode, delivery_id: int) -> None:
-    """Open it."""
+    """Open it; or remember as ended what was resolved before anybody heard that it fires."""
     conn.execute(
         episode.insert().values(
             id=new.id,
@@ -130,6 +130,9 @@ def insert_episode(conn: Connection, new: Episode, delivery_id: int) -> None:
             starts_at=utc_text(new.starts_at),
             last_word_at=utc_text(new.last_word_at),
             last_delivery=delivery_id,
+            ended_at=utc_text(new.ended_at) if new.ended_at is not None else None,
+            end_reason=new.end_reason,
+            resolved_ends_at=utc_text(new.resolved_ends_at) if new.resolved_ends_at is not None else "",
         )
     )
 
@@ -144,6 +147,13 @@ def touch_episode(conn: Connection, episode_id: str, at: datetime, delivery_id: 
 def note_stale_copy(conn: Connection, episode_id: str, at: datetime) -> None:
     """A firing copy of what was resolved came; it opens nothing."""
     conn.execute(update(episode).where(episode.c.id == episode_id).values(stale_copy_at=utc_text(at)))
+
+
+def note_resolved_again(conn: Connection, episode_id: str, ends_at: datetime) -> None:
+    """A resolved copy came after its end: firing copies up to ``ends_at`` are old, and none has been seen since."""
+    conn.execute(
+        update(episode).where(episode.c.id == episode_id).values(resolved_ends_at=utc_text(ends_at), stale_copy_at="")
+    )
 
 
 def end_episode(conn: Connection, episode_id: str, at: datetime, reason: str, ends_at: datetime | None) -> None:
