@@ -128,5 +128,5 @@ class Process:
             child.wait()
 
     def end_of_log(self, n_lines: int = 20) -> str:
-        """The last lines that it wrote."""
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-n_lines:])
+        """The last lines that it wrote, each cut to a screen's width or two."""
+        return "\n".join(line[:300] for line in self.log.read_text(errors="replace").splitlines()[-n_lines:])
