@@ -16,7 +16,20 @@ from remediator.core.outcome import RunOutcome
 from remediator.core.plan import Plan
 from remediator.core.run import Phase
 from remediator.errors import Reason
-from remediator.store.tables import able, act, control, due, reservation, run, subject, told
+from remediator.store.tables import (
+    ADMITTED,
+    NOT_CLOSED,
+    OPEN_BY_ALERTS,
+    UNKNOWN,
+    able,
+    act,
+    control,
+    due,
+    reservation,
+    run,
+    subject,
+    told,
+)
 
 
 def insert_run(conn: Connection, plan: Plan, at: datetime, phase: Phase) -> None:
@@ -127,13 +140,14 @@ def acted_at(conn: Connection, playbook: str, per_key: str, but_run: str) -> lis
 
 def n_admitted(conn: Connection, but_run: str) -> int:
     """Other runs that act or verify now."""
-    query = select(func.count()).select_from(run).where(run.c.is_admitted == 1, run.c.id != but_run)
+    query = select(func.count()).select_from(run).where(ADMITTED, run.c.id != but_run)
     return int(conn.execute(query).scalar_one())
 
 
 def older_waiting(conn: Connection, but_run: str, created_at: datetime) -> dict[str, list[str]]:
     """Older plans that were judged and wait: run id → what for (``max_concurrent_runs:concurrency``, …, refs too)."""
     query = select(run.c.id, run.c.waits_for).where(
+        NOT_CLOSED,
         run.c.phase == Phase.WAITING.value,
         run.c.ended_at.is_(None),
         run.c.created_at < utc_text(created_at),
@@ -228,7 +242,7 @@ def list_runs(conn: Connection, state: str, limit: int) -> list[RunRow]:
     """Newest first. ``state``: open (not ended), ended, all."""
     query = _query().order_by(run.c.created_at.desc(), run.c.id).limit(limit)
     if state == "open":
-        query = query.where(run.c.ended_at.is_(None))
+        query = query.where(NOT_CLOSED, run.c.ended_at.is_(None))
     elif state == "ended":
         query = query.where(run.c.ended_at.is_not(None))
     return [_row(row) for row in conn.execute(query)]
@@ -236,13 +250,13 @@ def list_runs(conn: Connection, state: str, limit: int) -> list[RunRow]:
 
 def not_closed(conn: Connection) -> list[str]:
     """Ids of the runs for which something may still have to be done, oldest first."""
-    query = select(run.c.id).where(run.c.phase != Phase.CLOSED.value).order_by(run.c.created_at, run.c.id)
+    query = select(run.c.id).where(NOT_CLOSED).order_by(run.c.created_at, run.c.id)
     return list(conn.execute(query).scalars())
 
 
 def waiting(conn: Connection) -> list[str]:
     """Ids of the runs that wait for their turn, oldest first."""
-    query = select(run.c.id).where(run.c.phase == Phase.WAITING.value).order_by(run.c.created_at, run.c.id)
+    query = select(run.c.id).where(NOT_CLOSED, run.c.phase == Phase.WAITING.value).order_by(run.c.created_at, run.c.id)
     return list(conn.execute(query).scalars())
 
 
@@ -252,24 +266,21 @@ def is_reopened(conn: Connection, plan: Plan) -> bool:
         subject.c.playbook == plan.playbook,
         subject.c.case_name == plan.case,
         subject.c.per_key == plan.per_key,
-        subject.c.closed_at.is_(None),
+        OPEN_BY_ALERTS,
         subject.c.id != plan.subject_id,
-        subject.c.is_by_hand == 0,
     )
     return conn.execute(query).first() is not None
 
 
 def count_by_phase(conn: Connection) -> dict[str, int]:
     """Runs by phase, without those that are closed."""
-    query = select(run.c.phase, func.count().label("n")).where(run.c.phase != Phase.CLOSED.value).group_by(run.c.phase)
+    query = select(run.c.phase, func.count().label("n")).where(NOT_CLOSED).group_by(run.c.phase)
     return {row.phase: row.n for row in conn.execute(query)}
 
 
 def unsettled(conn: Connection) -> list[str]:
     """Ids of runs of which nobody knows what they did."""
-    query = select(run.c.id).where(
-        run.c.outcome == RunOutcome.UNKNOWN.value, run.c.id.in_(select(reservation.c.run_id))
-    )
+    query = select(run.c.id).where(UNKNOWN, run.c.id.in_(select(reservation.c.run_id)))
     return list(conn.execute(query).scalars())
 
 

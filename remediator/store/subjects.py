@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, RowMapping, and_, func, select, update
 
 from remediator.core.event import utc_text, utc_time
-from remediator.store.tables import episode, subject, subject_episode
+from remediator.store.tables import OPEN_BY_ALERTS, episode, subject, subject_episode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,8 +199,7 @@ def open_subject(conn: Connection, playbook: str, case: str, per_key: str) -> Su
         subject.c.playbook == playbook,
         subject.c.case_name == case,
         subject.c.per_key == per_key,
-        subject.c.closed_at.is_(None),
-        subject.c.is_by_hand == 0,
+        OPEN_BY_ALERTS,
     )
     row = conn.execute(query).mappings().first()
     return _subject(row) if row else None

@@ -92,6 +92,8 @@ Index("episode_open", episode.c.label_key, unique=True, sqlite_where=text("ended
 Index("episode_label_key", episode.c.label_key, episode.c.opened_at)
 Index("episode_last_word", episode.c.last_word_at, sqlite_where=text("ended_at IS NULL"))
 
+OPEN_BY_ALERTS = text("closed_at IS NULL AND is_by_hand = 0")
+
 subject = Table(
     "subject",
     metadata,
@@ -115,8 +117,10 @@ Index(
     subject.c.case_name,
     subject.c.per_key,
     unique=True,
-    sqlite_where=text("closed_at IS NULL AND is_by_hand = 0"),
+    sqlite_where=OPEN_BY_ALERTS,
 )
+
+Index("subject_not_closed", subject.c.is_adopted, sqlite_where=text("closed_at IS NULL"))
 
 subject_episode = Table(
     "subject_episode",
@@ -125,6 +129,11 @@ subject_episode = Table(
     Column("episode_id", Text, ForeignKey("episode.id"), primary_key=True),
     Index("subject_episode_episode", "episode_id"),
 )
+
+# SQLite uses a partial index only where the query repeats its condition word for word: bound values prove nothing.
+NOT_CLOSED = text("phase <> 'closed'")
+ADMITTED = text("is_admitted = 1")
+UNKNOWN = text("outcome = 'unknown'")
 
 run = Table(
     "run",
@@ -146,7 +155,10 @@ run = Table(
 )
 """One plan carried out. A projection of its events; ``is_admitted`` while it counts in ``max_concurrent_runs``."""
 Index("run_playbook_per", run.c.playbook, run.c.per_key)
-Index("run_not_ended", run.c.id, sqlite_where=text("ended_at IS NULL"))
+Index("run_created", run.c.created_at)
+Index("run_not_closed", run.c.created_at, run.c.id, run.c.phase, sqlite_where=NOT_CLOSED)
+Index("run_admitted", run.c.id, sqlite_where=ADMITTED)
+Index("run_unknown", run.c.id, sqlite_where=UNKNOWN)
 
 due = Table(
     "due",

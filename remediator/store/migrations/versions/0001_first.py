@@ -130,6 +130,9 @@ def upgrade() -> None:
         unique=True,
         sqlite_where=sa.text("closed_at IS NULL AND is_by_hand = 0"),
     )
+    op.create_index(
+        "subject_not_closed", "subject", ["is_adopted"], unique=False, sqlite_where=sa.text("closed_at IS NULL")
+    )
     op.create_table(
         "told",
         sa.Column("playbook", sa.Text(), nullable=False),
@@ -157,7 +160,12 @@ def upgrade() -> None:
         sa.UniqueConstraint("subject_id", name="run_one_per_subject"),
         sa.ForeignKeyConstraint(["subject_id"], ["subject.id"]),
     )
-    op.create_index("run_not_ended", "run", ["id"], unique=False, sqlite_where=sa.text("ended_at IS NULL"))
+    op.create_index("run_created", "run", ["created_at"], unique=False)
+    op.create_index(
+        "run_not_closed", "run", ["created_at", "id", "phase"], unique=False, sqlite_where=sa.text("phase <> 'closed'")
+    )
+    op.create_index("run_admitted", "run", ["id"], unique=False, sqlite_where=sa.text("is_admitted = 1"))
+    op.create_index("run_unknown", "run", ["id"], unique=False, sqlite_where=sa.text("outcome = 'unknown'"))
     op.create_index("run_playbook_per", "run", ["playbook", "per_key"], unique=False)
     op.create_table(
         "subject_episode",
