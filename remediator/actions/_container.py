@@ -6,6 +6,7 @@ the same name is never taken for the one that the plan was about.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated, Final
@@ -15,7 +16,14 @@ from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 from remediator.clients.ports import ContainerState, DockerReader
 from remediator.core.action import ActionParams, Change, State, Target, Targeting, TargetKind
 from remediator.core.units import parse_duration, print_duration
-from remediator.errors import ActionError, InvalidTargetError, Reason, TargetNotFoundError, UnknownEffectError
+from remediator.errors import (
+    ActionError,
+    InvalidTargetError,
+    Reason,
+    TargetNotFoundError,
+    TransientActionError,
+    UnknownEffectError,
+)
 
 HOST_DEFAULT: Final[Mapping[str, str]] = {"host": "{{ host }}"}
 
@@ -24,6 +32,9 @@ LEAST_OWN_GRACE_S: Final = 60
 
 REACTION: Final = timedelta(seconds=30)
 """What an attempt needs beside the container's own stopping: looks before and after, and the engine's answer."""
+
+LOOK_S: Final = 5
+"""The share of ``REACTION`` for the look before; an engine that takes longer for it is not asked to act."""
 
 QUICK: Final = timedelta(seconds=10)
 """The shortest time-out of an act that waits for no container."""
@@ -194,6 +205,29 @@ def grace_s(params: StoppingParams, found: ContainerState, timeout: timedelta) -
             target=ref(params, found),
         )
     return grace
+
+
+def deadline_s(began: float, timeout: timedelta, grace_s: int | None = None) -> float:
+    """How many seconds are left for the act itself.
+
+    After a crash the engine takes a target that is as before, once ``timeout`` has passed, for one that was not
+    touched. So an act must be over by then: it is not sent late.
+
+    Args:
+        began: ``time.monotonic()`` at the attempt's start.
+        grace_s: what the container gets to stop by itself; None for an act that waits for no container.
+
+    Raises:
+        TransientActionError: too little; nothing was sent.
+    """
+    left_s = timeout.total_seconds() - (time.monotonic() - began)
+    needed_s = LOOK_S if grace_s is None else grace_s + REACTION.total_seconds() - LOOK_S
+    if left_s < needed_s:
+        raise TransientActionError(
+            f"the engine took so long for a look that only {left_s:.0f} s of {print_duration(timeout)} are left;"
+            " nothing was sent"
+        )
+    return left_s
 
 
 def least_timeout(params: StoppingParams) -> timedelta:

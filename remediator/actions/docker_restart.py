@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import ClassVar
@@ -52,6 +53,7 @@ class DockerRestart:
         return Effect.AS_BEFORE if bool(now["pid"]) == bool(before["pid"]) else Effect.UNCLEAR
 
     def apply(self, params: DockerRestartParams, clients: Clients, before: State, timeout: timedelta) -> Change:
+        began = time.monotonic()
         docker = clients.docker(params.host)
         found = _container.look(params, docker)
         if other := _container.replaced(params, before, found):
@@ -60,7 +62,8 @@ class DockerRestart:
         if _container.is_other_process(before, found):
             return Change(changed=False, before=now, after=now, detail="started anew since it was looked at")
         grace_s = _container.grace_s(params, found, timeout)
-        docker.restart(found.id, stop_timeout_s=grace_s, deadline_s=timeout.total_seconds())
+        deadline_s = _container.deadline_s(began, timeout, grace_s)
+        docker.restart(found.id, stop_timeout_s=grace_s, deadline_s=deadline_s)
         after = _container.look_after(params, docker, found, "restarted")
         if not _container.is_other_process(now, after):
             raise _container.unseen(params, found, "restarted", after)

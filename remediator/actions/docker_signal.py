@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import signal
+import time
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated, ClassVar
@@ -74,6 +75,7 @@ class DockerSignal:
         return Effect.HAPPENED if has_ended else Effect.UNCLEAR
 
     def apply(self, params: DockerSignalParams, clients: Clients, before: State, timeout: timedelta) -> Change:
+        began = time.monotonic()
         docker = clients.docker(params.host)
         found = _container.look(params, docker)
         if other := _container.replaced(params, before, found):
@@ -86,7 +88,7 @@ class DockerSignal:
                 f"container {found.name} is {found.status}: it has no process to signal",
                 target=_container.ref(params, found),
             )
-        docker.signal(found.id, params.signal, deadline_s=timeout.total_seconds())
+        docker.signal(found.id, params.signal, deadline_s=_container.deadline_s(began, timeout))
         after = _container.look_after(params, docker, found, f"sent {params.signal}")
         detail = "" if after.is_running else f"it is {after.status} now, exit code {after.exit_code}"
         return Change(changed=True, before=now, after=_container.state_of(after), detail=detail)

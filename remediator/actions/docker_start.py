@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import ClassVar
@@ -48,6 +49,7 @@ class DockerStart:
         return Effect.AS_BEFORE if bool(now["pid"]) == bool(before["pid"]) else Effect.UNCLEAR
 
     def apply(self, params: DockerStartParams, clients: Clients, before: State, timeout: timedelta) -> Change:
+        began = time.monotonic()
         docker = clients.docker(params.host)
         found = _container.look(params, docker)
         if other := _container.replaced(params, before, found):
@@ -55,7 +57,7 @@ class DockerStart:
         now = _container.state_of(found)
         if found.status == "running":
             return Change(changed=False, before=now, after=now, detail="it runs already")
-        docker.start(found.id, deadline_s=timeout.total_seconds())
+        docker.start(found.id, deadline_s=_container.deadline_s(began, timeout))
         after = _container.look_after(params, docker, found, "started")
         if not _container.is_other_process(now, after):
             raise _container.unseen(params, found, "started", after)

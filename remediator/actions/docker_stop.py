@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
@@ -52,6 +53,7 @@ class DockerStop:
         return Effect.HAPPENED if before["pid"] and is_stopped else Effect.UNCLEAR
 
     def apply(self, params: DockerStopParams, clients: Clients, before: State, timeout: timedelta) -> Change:
+        began = time.monotonic()
         docker = clients.docker(params.host)
         found = _container.look(params, docker)
         if other := _container.replaced(params, before, found):
@@ -60,7 +62,8 @@ class DockerStop:
         if _is_stopped(found):
             return Change(changed=False, before=now, after=now, detail=f"it is {found.status} already")
         grace_s = _container.grace_s(params, found, timeout)
-        docker.stop(found.id, stop_timeout_s=grace_s, deadline_s=timeout.total_seconds())
+        deadline_s = _container.deadline_s(began, timeout, grace_s)
+        docker.stop(found.id, stop_timeout_s=grace_s, deadline_s=deadline_s)
         after = _after(params, docker, found)
         if not _is_stopped(after):
             raise _container.unseen(params, found, "stopped", after)

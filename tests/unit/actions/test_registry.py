@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,10 @@ from ruamel.yaml import YAML
 
 from remediator import actions
 from remediator.actions import REGISTRY
+from remediator.clients.fake import FakeWorld
+from remediator.clients.ports import Clients, ContainerState
 from remediator.core.action import State
+from remediator.errors import TransientActionError
 from remediator.testing import assert_action_contract, assert_auditable
 
 EFFECTS = YAML(typ="safe").load(Path(__file__).parents[2] / "data" / "docker_effects.yaml")
@@ -146,3 +149,50 @@ def test_contract_when_an_action_breaks_a_promise_then_it_is_told() -> None:
 def test_auditable_when_a_value_cannot_stand_in_the_log_then_it_is_told(value: object) -> None:
     with pytest.raises(AssertionError, match="audit log"):
         assert_auditable(value)
+
+
+class SlowToLook:
+    """A Docker engine in memory whose looks take time."""
+
+    def __init__(self, world: FakeWorld, monotonic: list[float], takes_s: float) -> None:
+        self._docker = world.clients().docker("gpu-07")
+        self._monotonic = monotonic
+        self._takes_s = takes_s
+
+    def inspect(self, container: str) -> ContainerState:
+        self._monotonic[0] += self._takes_s
+        return self._docker.inspect(container)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._docker, name)
+
+
+@pytest.mark.parametrize(("name", "left_s"), [("docker.restart", 88), ("docker.stop", 88), ("docker.signal", 88)])
+def test_apply_when_the_look_before_takes_time_then_the_act_gets_what_is_left(
+    name: str, left_s: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, action, params, before = prepared(name, monkeypatch, takes_s=2)
+    action.apply(params, world[1], before, timedelta(seconds=90))
+    assert [write.args["deadline_s"] for write in world[0].writes] == [str(left_s)]
+
+
+@pytest.mark.parametrize(("name", "takes_s"), [("docker.restart", 6), ("docker.stop", 6), ("docker.signal", 86)])
+def test_apply_when_the_look_before_took_too_long_then_nothing_is_sent(
+    name: str, takes_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, action, params, before = prepared(name, monkeypatch, takes_s=takes_s)
+    with pytest.raises(TransientActionError, match="nothing was sent"):
+        action.apply(params, world[1], before, timedelta(seconds=90))
+    assert world[0].writes == []
+
+
+def prepared(name: str, monkeypatch: pytest.MonkeyPatch, *, takes_s: float) -> Any:
+    monotonic = [1_000.0]
+    monkeypatch.setattr("remediator.actions._container.time.monotonic", lambda: monotonic[0])
+    world = FakeWorld(lambda: datetime(2026, 1, 1, tzinfo=UTC))
+    world.add_container("gpu-07", "trainer-0")
+    slow = SlowToLook(world, monotonic, takes_s)
+    clients = Clients(dockers={"gpu-07": slow}, notifier=world.clients().notifier)
+    needed = {"signal": "USR1"} if name == "docker.signal" else {}
+    params = REGISTRY[name].params_model.model_validate({**CONTAINER, **needed})
+    return (world, clients), REGISTRY[name], params, REGISTRY[name].observe(params, world.read_only())
