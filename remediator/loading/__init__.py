@@ -3,7 +3,8 @@
 Takes paths and what the site has, gives ``Loaded``. Must never: raise for what stands in a file, read a file that is
 not a playbook's, or let a key pass that it does not act on.
 
-``document`` reads YAML with its places, ``format`` is the format, ``build`` merges and fills in, ``show`` prints back.
+``document`` reads YAML with its places, ``format`` is the format, ``read`` holds the one against the other, ``build``
+merges and fills in, ``show`` prints back.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from pathlib import Path
 
 from remediator.core.playbook import Playbook, PlaybookSet
 from remediator.errors import DuplicatePlaybookError, PlaybookError, PlaybookSchemaError
-from remediator.loading.build import LoadContext, Problems, build_playbook, merge_policies, read_keys, suggest
+from remediator.loading.build import LoadContext, build_playbook, merge_policies
 from remediator.loading.document import MAX_BYTES, Document, read_documents
 from remediator.loading.format import PolicyKeys
+from remediator.loading.read import Problems, read_keys, suggest
 from remediator.loading.show import effective, json_schema
 
 __all__ = ["LoadContext", "Loaded", "effective", "json_schema", "load"]

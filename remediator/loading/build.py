@@ -13,9 +13,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, TypeVar, get_args
+from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from remediator.core.action import Action, JsonValue
@@ -35,16 +35,12 @@ from remediator.core.render import ParamTemplate, is_late
 from remediator.core.retry import RetryPolicy
 from remediator.core.units import cut, print_duration
 from remediator.errors import (
-    MatcherSyntaxError,
     ParamsError,
-    PlaybookError,
-    PlaybookSchemaError,
     TemplateError,
     UnknownActionError,
 )
 from remediator.loading.document import Document, Node, Path
 from remediator.loading.format import (
-    LATER,
     CaseKeys,
     GuardKeys,
     NamedCaseKeys,
@@ -54,6 +50,7 @@ from remediator.loading.format import (
     StepKeys,
     VerifyKeys,
 )
+from remediator.loading.read import Problems, fields, read_keys, suggest
 
 DEFAULT_COOLDOWN = timedelta(minutes=30)
 DEFAULT_MAX_RUNS = MaxRuns(count=3, per=timedelta(hours=24))
@@ -87,229 +84,6 @@ class LoadContext:
     default_report_to: tuple[str, ...] = ()
     default_escalate_to: tuple[str, ...] = ()
     actions: Actions = field(default_factory=dict)
-
-
-_KINDS: Mapping[str, type[PlaybookError]] = {
-    "matcher": MatcherSyntaxError,
-    "template": TemplateError,
-}
-
-M = TypeVar("M", bound=BaseModel)
-
-
-_MOST_SHOWN = 500
-"""Characters of a message; it may quote what stands in the file."""
-
-
-class Problems:
-    """What is wrong with one document, each with its place."""
-
-    def __init__(self, document: Document) -> None:
-        self._document = document
-        self.found: list[PlaybookError] = []
-
-    def add(self, path: Path, message: str, kind: type[PlaybookError] = PlaybookSchemaError) -> None:
-        node = self._document.root.at(path)
-        problem = kind(cut(message, _MOST_SHOWN), file=self._document.file, line=node.line, column=node.column)
-        # A step that several cases inherit is looked at once for each.
-        if not any(other.located() == problem.located() for other in self.found):
-            self.found.append(problem)
-
-
-def read_keys(document: Document, model: type[M], problems: Problems) -> M | None:
-    """The document as a model. Refuses by name what does not act.
-
-    Returns:
-        With problems, whatever is left of it without them: to look for more, not to act on. None when nothing is.
-    """
-    root = document.root
-    _refuse_nulls(root, problems)
-    _refuse_later(root, model, problems)
-    for look in range(_MOST_LOOKS):
-        try:
-            keys = model.model_validate(root.plain())
-        except ValidationError as error:
-            details = _without_echoes(error.errors(include_url=False), model)
-            if look == 0:  # later ones come of what was taken out
-                for detail in details:
-                    _add_detail(detail, model, document, problems)
-            if not root.without(detail["loc"] for detail in details if not _stand_in(root, detail)):
-                return None
-        else:
-            _refuse_silent_mistakes(document, problems)
-            return keys
-    return None
-
-
-_MOST_LOOKS = 50
-"""Taking bad parts out can show others around them, each time one level higher; the format has about eight."""
-
-_STAND_INS: Mapping[str, Node] = {
-    "playbook": Node("nameless", 1, 1),
-    "policy": Node("nameless", 1, 1),
-    "match": Node([Node("alertname = nameless", 1, 1)], 1, 1),
-}
-
-
-def _stand_in(root: Node, detail: ErrorDetails) -> bool:
-    """Put something where a document lacks what it must have, so that the rest of it can be looked at."""
-    name = detail["loc"][0] if len(detail["loc"]) == 1 else ""
-    if detail["type"] != "missing" or name not in _STAND_INS or not isinstance(root.value, dict):
-        return False
-    root.value[str(name)] = _STAND_INS[str(name)]
-    return True
-
-
-def _refuse_nulls(root: Node, problems: Problems) -> None:
-    """A key without a value means nothing: told, and taken out so that nothing else complains of it."""
-    empty = [
-        path
-        for path, node in root.walk()
-        # A matcher in braces is a map to YAML whose value is missing: that has a message of its own.
-        if node.value is None and not {"match", "protect"} & {*path[:-1]}
-    ]
-    for path in empty:
-        name = f"`{path[-1]}`" if isinstance(path[-1], str) else "this entry"
-        problems.add(path, f"{name} has no value; write one, or remove it")
-    root.without(empty)
-
-
-def _without_echoes(details: list[ErrorDetails], model: type[BaseModel]) -> list[ErrorDetails]:
-    """Without ``action is missing`` where ``acton`` stands beside it."""
-    meant = {
-        (*path[:-1], near)
-        for detail in details
-        if detail["type"] == "extra_forbidden" and (path := detail["loc"])
-        for near in difflib.get_close_matches(str(path[-1]), _fields(_model_at(model, path[:-1])), n=1)
-    }
-    return [detail for detail in details if detail["type"] != "missing" or detail["loc"] not in meant]
-
-
-def _add_detail(detail: ErrorDetails, model: type[BaseModel], document: Document, problems: Problems) -> None:
-    path: Path = detail["loc"]
-    kind = detail["type"]
-    name = f"`{next((part for part in reversed(path) if isinstance(part, str)), '')}`"
-    if isinstance(path[-1], int):
-        name = f"entry {path[-1] + 1} of {name}"
-    context = detail.get("ctx", {})
-    match kind:
-        case "missing":
-            message = f"{name} is missing"
-        case "extra_forbidden":
-            message = f"there is no key {name} here{suggest(str(path[-1]), _fields(_model_at(model, path[:-1])))}"
-        case "matcher":
-            message = detail["msg"] + _cut_by_comment(document, path)
-        case "template" | "value":
-            message = detail["msg"] if detail["msg"].startswith(("`if`", "a ")) else f"{name}: {detail['msg']}"
-        case "duration":
-            message = f"{name}: {detail['msg']}"
-        case "enum" | "literal_error":
-            message = f"{name} must be {context['expected']}{suggest(str(detail['input']), _quoted(context), '')}"
-        case "greater_than_equal" | "less_than_equal":
-            word = "at least" if kind.startswith("greater") else "at most"
-            message = f"{name} must be {word} {context['ge' if kind.startswith('greater') else 'le']}"
-        case "string_too_short" | "too_short":
-            message = f"{name} must not be empty"
-        case "string_type":
-            message = f"{name} must be text; put quotes round it"
-        case "bool_type":
-            word = str(detail["input"])
-            is_word = word.lower() in ("yes", "no", "on", "off")
-            message = f"{name} must be true or false" + (f"; {word} is text in YAML 1.2" if is_word else "")
-        case "int_type" | "float_type" | "int_from_float":
-            message = f"{name} must be a{' whole' if kind.startswith('int') else ''} number"
-        case "list_type":
-            message = f"{name} must be a list"
-        case "dict_type" | "model_type" | "model_attributes_type":
-            message = f"{name} must be a map of keys and values"
-        case _:
-            message = f"{name}: {detail['msg']}"
-    problems.add(path, message, _KINDS.get(kind, PlaybookSchemaError))
-
-
-def _quoted(context: Mapping[str, Any]) -> list[str]:
-    return [word.strip("' ") for word in str(context["expected"]).replace(" or ", ",").split(",")]
-
-
-def _cut_by_comment(document: Document, path: Path) -> str:
-    node = document.root.at(path)
-    rest = document.rest_of_line(node)
-    if node.is_plain and rest.lstrip().startswith("#"):
-        return f"; YAML takes ` #` as the beginning of a comment: put the matcher in single quotes: '{node.text}{rest}'"
-    return ""
-
-
-def _refuse_silent_mistakes(document: Document, problems: Problems) -> None:
-    """What fits the format and does not mean what its author meant."""
-    for path, node in document.root.walk():
-        if not isinstance(node.value, str):
-            continue
-        if {"match", "protect"} & {*path[:-1]} and node.is_plain:
-            # `msg = Xid #79` is `msg = Xid` to YAML, and a matcher still. A comment has a space after its sign.
-            rest = document.rest_of_line(node)
-            if re.match(r"\s+#[^\s#]", rest):
-                quoted = f"'{node.text}{rest}'"
-                message = (
-                    f"YAML takes ` #` as the beginning of a comment: write {quoted}, or # and a space for a comment"
-                )
-                problems.add(path, message, MatcherSyntaxError)
-        if "{{" in node.text and not {*path} & _WITH_TEMPLATES:
-            problems.add(path, "a template is read in `params` only; here it would stay as it is", TemplateError)
-
-
-_WITH_TEMPLATES = {"params", "query", "if", "description", "to"}
-"""Keys under which ``{{`` is read, has an error of its own, or is only prose."""
-
-
-def suggest(word: str, known: Iterable[str], otherwise: str = "; there are: ") -> str:
-    """``; did you mean …?``, or what there is to choose from, or "" where there is nothing."""
-    known = sorted(known)
-    close = difflib.get_close_matches(word, known, n=1)
-    if close:
-        return f"; did you mean `{close[0]}`?"
-    return f"{otherwise}{', '.join(known)}" if otherwise and known else ""
-
-
-def _fields(model: type[BaseModel]) -> list[str]:
-    """Its keys as files write them, without those that do not act."""
-    return [info.alias or name for name, info in model.model_fields.items() if info.json_schema_extra is not LATER]
-
-
-def _model_at(model: type[BaseModel], path: Path) -> type[BaseModel]:
-    for part in path:
-        for name, info in model.model_fields.items():
-            if part == (info.alias or name):
-                model = _first_model(info.annotation) or model
-    return model
-
-
-def _first_model(annotation: Any) -> type[BaseModel] | None:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    return next((found for part in get_args(annotation) if (found := _first_model(part))), None)
-
-
-def _refuse_later(node: Node, model: type[BaseModel], problems: Problems, path: Path = ()) -> None:
-    """Refuse by name every key that the format has and this version does not act on."""
-    if isinstance(node.value, list):
-        for index, item in enumerate(node.value):
-            _refuse_later(item, model, problems, (*path, index))
-        return
-    if not isinstance(node.value, dict):
-        return
-    for name, info in model.model_fields.items():
-        key = info.alias or name
-        if key not in node.value:
-            continue
-        if info.json_schema_extra is LATER:
-            shown = ".".join(str(part) for part in (*path, key) if isinstance(part, str) and part not in _LISTS)
-            problems.add((*path, key), f"`{shown}` does not act in this version of remediator; remove it")
-        elif below := _first_model(info.annotation):
-            _refuse_later(node.value[key], below, problems, (*path, key))
-
-
-_LISTS = ("cases", "steps", "resolved")
-"""Whose entries' keys are named without them: ``rung``, not ``steps.rung``."""
 
 
 def merge_policies(policies: Sequence[tuple[Document, PolicyKeys]]) -> Policy:
@@ -534,7 +308,7 @@ class _Builder:
         self, action: Action[Any], written: Mapping[str, object], path: Path
     ) -> tuple[dict[str, ParamTemplate], set[str]]:
         """The params as templates, and the names of those that are there and cannot be read."""
-        known = _fields(action.params_model)
+        known = fields(action.params_model)
         params: dict[str, ParamTemplate] = {}
         broken: set[str] = set()
         for name in written:

@@ -81,7 +81,7 @@ def test_load_when_a_file_has_every_key_then_refuses_only_what_does_not_act() ->
 
 
 @given(st.binary(max_size=200))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 def test_load_when_a_file_holds_any_bytes_then_nothing_is_raised(tmp_path: Path, data: bytes) -> None:
     file = tmp_path / "x.yaml"
     file.write_bytes(data)
@@ -112,6 +112,11 @@ def test_load_when_a_document_has_any_shape_then_nothing_is_raised(
     YAML(typ="safe", pure=True).dump({kind: "a", **document}, file)
     loaded = load([file], context=CONTEXT)
     assert list(loaded.problems) == sorted(loaded.problems, key=lambda problem: (problem.line, problem.column))
+
+
+def test_load_when_a_key_is_misspelt_then_nothing_that_does_not_act_is_suggested(load_text: Load) -> None:
+    problems = load_text(with_steps("{action: noop}", "approvals: 1\nverify: [{alert: resolved, hold: 1m}]\n")).problems
+    assert ["did you mean" in problem.message for problem in problems] == [False, False]
 
 
 # -- files -------------------------------------------------------------------------------------------------------------

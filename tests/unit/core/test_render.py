@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
@@ -149,6 +149,7 @@ def test_query_when_a_number_stands_outside_quotes_then_it_is_put_in() -> None:
 
 
 @given(st.text())
+@settings(deadline=None)
 def test_promql_quoted_when_any_text_then_no_quote_is_left_and_the_text_can_be_read_back(text: str) -> None:
     quoted = promql_quoted(text)
     assert not set(quoted) & set("\"'`\n\r\x00")
@@ -213,6 +214,7 @@ HOSTILE = st.one_of(
 
 
 @given(HOSTILE)
+@settings(deadline=None)
 def test_template_when_a_label_holds_anything_then_it_comes_out_as_it_was(value: str) -> None:
     context: Context = {"labels": {"x": value}}
     assert ParamTemplate.parse("{{ labels.x }}").render(context) == value
@@ -220,6 +222,7 @@ def test_template_when_a_label_holds_anything_then_it_comes_out_as_it_was(value:
 
 
 @given(HOSTILE)
+@settings(deadline=None)
 def test_expression_when_a_label_holds_anything_then_it_is_only_compared(value: str) -> None:
     assert Expression.parse("labels.x == labels.y").holds({"labels": {"x": value, "y": value}})
     assert not Expression.parse("labels.x != labels.y").holds({"labels": {"x": value, "y": value}})
@@ -250,6 +253,7 @@ PIECES = st.sampled_from(
 
 
 @given(st.lists(PIECES, max_size=20).map("".join), st.dictionaries(st.text(max_size=5), HOSTILE, max_size=3))
+@settings(deadline=None)
 def test_template_when_anything_is_written_then_only_our_errors_come(text: str, labels: dict[str, str]) -> None:
     for kind in TemplateKind:
         assert_text_or_our_error(lambda kind=kind: ParamTemplate.parse(text, kind=kind).render({"labels": labels}))
@@ -257,6 +261,7 @@ def test_template_when_anything_is_written_then_only_our_errors_come(text: str, 
 
 
 @given(st.text())
+@settings(deadline=None)
 def test_template_when_any_text_is_between_braces_then_only_our_errors_come(text: str) -> None:
     assert_text_or_our_error(lambda: ParamTemplate.parse("{{" + text + "}}").render(CONTEXT))
     assert_text_or_our_error(lambda: Expression.parse(text).holds(CONTEXT))
