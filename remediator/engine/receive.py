@@ -307,13 +307,9 @@ class Intake:
             self._join(tx, in_force, match, alert, group_context, episode, stored)
 
     def _episode(self, stored: inbox.StoredDelivery, alert: Alert, group: Mapping[str, JsonValue]) -> subjects.Episode:
+        named = ("episode", alert.label_key, str(stored.id), alert.status, alert.starts_at_text)
         return subjects.Episode(
-            id=str(
-                uuid.uuid5(
-                    NAMESPACE,
-                    f"episode\x1f{alert.label_key}\x1f{stored.id}\x1f{alert.status}\x1f{alert.starts_at_text}",
-                )
-            ),
+            id=str(uuid.uuid5(NAMESPACE, "\x1f".join(named))),
             label_key=alert.label_key,
             fingerprint=alert.fingerprint,
             alert={"alert": pack_alert(alert), "group": group},

@@ -14,11 +14,21 @@ from remediator.app import App, load_playbooks
 from remediator.clients.fake import FakeWorld
 from remediator.core.alert import RawDelivery
 from remediator.core.event import utc_text
+from remediator.core.run import fold, next_move
 from remediator.core.units import parse_duration
 from remediator.settings import load_settings
-from remediator.store.audit import AuditFilter, list_events, verify
+from remediator.store.audit import AuditFilter, events_of_run, list_events, verify
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+
+PER = "host, container_name"
+
+RESTART = """
+steps:
+  - {name: restart, action: docker.restart, params: {container: "{{ labels.container_name }}"}}
+escalate: {to: [oncall]}
+report: {to: [ml-platform]}
+"""
 
 
 class TestClock:
@@ -40,6 +50,7 @@ class Bench:
         self.folder = folder
         self.clock = TestClock()
         self.world = FakeWorld(self.clock.now)
+        self.hosts = ["gpu-07"]
         self.world.add_host("gpu-07")
         self.world.add_notify_target("oncall")
         self.world.add_notify_target("ml-platform")
@@ -49,23 +60,35 @@ class Bench:
     def playbook(self, text: str, name: str = "a.yaml") -> None:
         (self.folder / "playbooks" / name).write_text(text)
 
-    def start(self) -> Bench:
-        settings = load_settings(
+    def restarts(self, more: str = "", *, steps: str = RESTART, name: str = "restart", per: str = PER) -> Bench:
+        """A playbook that restarts the container of a leak; ``more`` are further keys."""
+        match = "match: [alertname = GPUMemoryLeakSlope]"
+        self.playbook(f"playbook: {name}\n{match}\nper: [{per}]\n{steps}\n{more}\n", f"{name}.yaml")
+        return self
+
+    def leak(self, container: str = "trainer-0", **more: str) -> dict[str, str]:
+        """Labels of an alert that says that a container leaks."""
+        return {"alertname": "GPUMemoryLeakSlope", "hostname": "gpu-07", "container_name": container, **more}
+
+    def start(self, **settings: Any) -> Bench:
+        loaded = load_settings(
             None,
             {},
             {
                 "store_url": f"sqlite:///{self.folder}/r.db",
                 "playbooks": [str(self.folder / "playbooks")],
-                "docker": {"hosts": {"gpu-07": {"url": "unix:///nowhere"}}},
-                "notify": {"oncall": {"urls": ["json://localhost"]}, "ml-platform": {"urls": ["json://localhost"]}},
+                "docker": {"hosts": {name: {"url": "unix:///nowhere"} for name in self.hosts}},
+                "notify": {name: {"urls": ["json://localhost"]} for name in ("oncall", "ml-platform")},
                 "ignore_labels": ["replica"],
+                "pause_file": str(self.folder / "PAUSE"),
+                **settings,
             },
         )
         self.app = App(
-            settings,
+            loaded,
             self.world.clients(),
             clock=self.clock,
-            load=lambda: load_playbooks(settings),
+            load=lambda: load_playbooks(loaded),
             jitter=lambda: 0.0,
         )
         self.app.prepare()
@@ -104,17 +127,30 @@ class Bench:
         }
 
     def after(self, duration: str, *, beats: bool = True) -> None:
-        """Move the clock, stopping wherever something is due."""
+        """Move the clock, stopping wherever something is due; the engine is up, and says so where ``beats``."""
         until = self.clock.moment + parse_duration(duration)
+        life = self.engine._life
         while True:
             due = self.engine.work()
-            beat = self.clock.moment + timedelta(seconds=15)
-            next_stop = min(moment for moment in (until, due or until, beat if beats else until))
             if self.clock.moment >= until:
-                return
-            self.clock.moment = max(next_stop, self.clock.moment + timedelta(milliseconds=1))
-            if beats:
-                self.engine._life.beat()
+                break
+            self.clock.moment = max(min(until, due or until), self.clock.moment + timedelta(milliseconds=1))
+            if beats:  # as if it had beaten all the time, without a write for each 15 seconds
+                life._alive_at = self.clock.moment
+        if beats:
+            life.beat()
+
+    def away(self, duration: str) -> None:
+        """The engine is killed, and started again later."""
+        self.stop()
+        self.clock.moment += parse_duration(duration)
+        self.start()
+        self.engine.work()
+
+    def reload(self) -> dict[str, Any]:
+        report = self.engine.reload("tester")
+        self.engine.work()
+        return report
 
     def runs(self) -> list[dict[str, Any]]:
         return self.engine.runs(1000, "all")
@@ -135,13 +171,33 @@ class Bench:
             for write in self.world.writes
         ]
 
+    def acts(self) -> list[str]:
+        """As ``did``, without messages."""
+        return [line for line in self.did() if not line.startswith("tell ")]
+
     def told(self) -> list[str]:
-        return [write.args["title"] for write in self.world.writes if write.call == "notify.send"]
+        """The messages that arrived: ``<target>: <title>``."""
+        sent = [write for write in self.world.writes if write.call == "notify.send" and write.failed is None]
+        return [f"{write.target}: {write.args['title']}" for write in sent]
+
+    def newest(self) -> dict[str, Any]:
+        """The newest run, with its events."""
+        found: dict[str, Any] = self.engine.run(self.runs()[0]["run_id"])
+        return found
 
     def events(self, kind: str = "") -> list[Any]:
         with self.engine._store.read() as conn:
             found = list(list_events(conn, AuditFilter(limit=100_000), newest_first=False))
         return [one.event for one in found if not kind or one.event.type.value == kind]
+
+    def check_log(self, run_id: str) -> None:
+        """Every prefix of a run's log is a run, of which it can be said what comes next."""
+        pipeline = self.engine.pipeline
+        with self.engine._store.read() as conn:
+            events = [one.event for one in sorted(events_of_run(conn, run_id), key=lambda one: one.seq)]
+        situation = pipeline.situation(pipeline.run(run_id))
+        for length in range(1, len(events) + 1):
+            next_move(fold(events[:length]), situation)
 
     def verified(self) -> bool:
         with self.engine._store.read() as conn:
@@ -150,8 +206,13 @@ class Bench:
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
+    """With two containers, and no playbook and no engine yet."""
     bench = Bench(tmp_path)
+    for name in ("trainer-0", "trainer-1"):
+        bench.world.add_container("gpu-07", name)
     yield bench
     if bench.app is not None:
         assert bench.verified()
+        for row in bench.runs():
+            bench.check_log(row["run_id"])
         bench.stop()
