@@ -207,6 +207,12 @@ class _Builder:
             steps = self._steps(keys.steps or (), (*where.get("steps", ()), "steps"), per)
             done = [step.name for step in steps]
             resolved = self._steps(keys.resolved or (), (*where.get("resolved", ()), "resolved"), per, done)
+            self._check_resolved(keys.resolved or (), (*where.get("resolved", ()), "resolved"))
+        if keys.latched and keys.verify:
+            self._problems.add(
+                (*where.get("verify", ()), "verify"),
+                "a `latched` alert ends by itself, so `alert: resolved` shows nothing; remove `verify` or `latched`",
+            )
         return Case(
             name=name,
             match=match,
@@ -224,6 +230,14 @@ class _Builder:
             report_to=self._told("report", keys, where, self._context.default_report_to),
             escalate_to=self._told("escalate", keys, where, self._context.default_escalate_to),
         )
+
+    def _check_resolved(self, steps: Sequence[StepKeys], path: Path) -> None:
+        """Steps after the end have no verdict and no reservation: nothing that interrupts work may stand there."""
+        for index, step in enumerate(steps):
+            action = self._context.actions.get(step.action)
+            if action is not None and action.is_disruptive:
+                what = f"{step.action} interrupts work, and `resolved` steps are not judged; use `steps`"
+                self._problems.add((*path, index, "action"), what)
 
     def _told(self, key: str, keys: CaseKeys, where: Mapping[str, Path], default: tuple[str, ...]) -> tuple[str, ...]:
         table = getattr(keys, key)

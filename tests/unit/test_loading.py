@@ -414,7 +414,7 @@ mode: observe
 match: [alertname = X, 'msg = "a: b"', pod !~ "x|y"]
 per: [host, pod]
 stop_on_resolve: true
-latched: true
+latched: false
 hold: 90s
 guard: {cooldown: 0s, max_runs: {count: 1, per: 1w}, tell_after: 5m}
 steps:
