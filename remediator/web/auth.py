@@ -151,7 +151,7 @@ def needs(role: Role) -> Callable[[Callable[P, R]], Callable[P, R]]:
             if role not in caller.roles:
                 raise ForbiddenError(f"{caller.name} may not do this: it needs the role {role}")
             g.caller = caller
-            problem: Exception | None = request.environ.get("asgi.scope", {}).get("remediator.problem")
+            problem: Exception | None = request.environ.get("remediator.problem")
             if problem is not None:
                 raise problem
             return view(*args, **kwargs)

@@ -1,11 +1,14 @@
 """The door: reads a whole body before any thread is taken, so that no slow client can hold one.
 
-Takes an ASGI call → the same call with its body whole, handed to Flask in a thread pool by a2wsgi. It decides nothing:
-what it finds wrong (too large, too slow) goes along in the scope as ``remediator.problem`` and is raised by
+Takes an ASGI call → Flask, called with the whole body in a thread pool → its answer, sent whole. It decides nothing:
+what it finds wrong (too large, too slow) goes along in the environ as ``remediator.problem`` and is raised by
 ``auth.needs`` after the caller is known, so that every answer, count and audit event is made in one place. The body of
 a stranger is thrown away while it comes: only known callers can fill memory, each at most ``max_body``.
 
 Deliveries, health and metrics have threads of their own: a plan that asks ten Docker engines delays no alert.
+
+One hop to a thread and one back, since body and answer are whole: a2wsgi streams both, which costs six hops, half of
+the answers per second, and threads that wait for an event loop which a stop may have closed. Of a2wsgi only the environ is left.
 
 ``HeadDeadline`` does the same for headers. uvicorn waits for those without end, and without a limit on their size.
 """
@@ -13,10 +16,13 @@ Deliveries, health and metrics have threads of their own: a plan that asks ten D
 from __future__ import annotations
 
 import asyncio
+import io
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from a2wsgi import WSGIMiddleware
+from a2wsgi.wsgi import build_environ
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from werkzeug.exceptions import BadRequest, RequestTimeout, ServiceUnavailable
 
@@ -25,13 +31,12 @@ from remediator.web import webhook
 from remediator.web.auth import Authenticator
 
 if TYPE_CHECKING:
-    from _typeshed.wsgi import WSGIApplication
+    from _typeshed.wsgi import WSGIApplication, WSGIEnvironment
 
 Scope = dict[str, Any]
 Message = dict[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
-Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 # Alertmanager sends megabytes in well under a second; its own patience ends at 10 s or later.
 BODY_DEADLINE_S = 10.0
@@ -44,6 +49,25 @@ DELIVERY_THREADS = 32
 API_THREADS = 8
 
 _QUICK_PATHS = frozenset({webhook.PATH, "/healthz", "/readyz", "/metrics"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Answer:
+    status: int
+    headers: tuple[tuple[bytes, bytes], ...]
+    body: bytes
+
+
+_STOPPING_BODY = b'{"error":"stopping; send it again"}\n'
+_STOPPING = _Answer(
+    status=503,
+    headers=(
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(_STOPPING_BODY)).encode()),
+        (b"connection", b"close"),
+    ),
+    body=_STOPPING_BODY,
+)
 
 
 class Door:
@@ -60,11 +84,9 @@ class Door:
         self._authenticator = authenticator
         self._max_body = max_body
         self._body_deadline_s = body_deadline_s
-        quick, slow = (
-            WSGIMiddleware(cast("Any", flask_app), workers=n_threads) for n_threads in (DELIVERY_THREADS, API_THREADS)
-        )
-        self._quick, self._slow = cast("Asgi", quick), cast("Asgi", slow)
-        self._executors = (quick.executor, slow.executor)
+        self._flask_app = flask_app
+        self._quick = ThreadPoolExecutor(DELIVERY_THREADS, "web-delivery")
+        self._slow = ThreadPoolExecutor(API_THREADS, "web-api")
         self._reading: set[asyncio.Timeout] = set()
         self._is_closing = False
 
@@ -86,13 +108,40 @@ class Door:
             self._reading.discard(deadline)
         if read.is_disconnected:
             return
-        answer = _Answer(send, closes=not read.is_whole)
-        quick = scope["path"].rstrip("/") in _QUICK_PATHS
+        threads = self._quick if scope["path"].rstrip("/") in _QUICK_PATHS else self._slow
         try:
-            await (self._quick if quick else self._slow)(read.scope(), read.replay, answer.send)
+            answer = await asyncio.get_running_loop().run_in_executor(threads, self._call, read.environ())
         except asyncio.CancelledError:
-            # uvicorn's patience with a stop is over. Its own answer would be 500.
-            await answer.stopping()
+            # uvicorn's patience with a stop is over, and its own answer would be 500. The thread ends by itself.
+            answer = _STOPPING
+        closes = () if read.is_whole else ((b"connection", b"close"),)
+        await send(
+            {"type": "http.response.start", "status": answer.status, "headers": [*answer.headers, *closes]},
+        )
+        await send({"type": "http.response.body", "body": answer.body})
+
+    def _call(self, environ: WSGIEnvironment) -> _Answer:
+        """Flask's answer, in one of the threads."""
+        started: list[tuple[str, list[tuple[str, str]]]] = []
+        written: list[bytes] = []
+
+        def start_response(
+            status: str, headers: list[tuple[str, str]], _exc_info: object = None
+        ) -> Callable[..., object]:
+            started.append((status, headers))
+            return written.append
+
+        parts = self._flask_app(environ, start_response)
+        try:
+            body = b"".join([*written, *parts])
+        finally:
+            getattr(parts, "close", lambda: None)()
+        status, headers = started[-1]
+        return _Answer(
+            status=int(status[:3]),
+            headers=tuple((name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers),
+            body=body,
+        )
 
     def stop_reading(self) -> None:
         """From the event loop: bodies under way are answered with 503 now, so that a stop waits for nobody."""
@@ -102,8 +151,8 @@ class Door:
 
     def close(self) -> None:
         """Let go of the threads; those at work end by themselves."""
-        for executor in self._executors:
-            executor.shutdown(wait=False)
+        for threads in (self._quick, self._slow):
+            threads.shutdown(wait=False)
 
 
 class _BodyReader:
@@ -144,55 +193,22 @@ class _BodyReader:
         self._body.clear()
         self.problem = PayloadTooLargeError(f"the body is above {self._max_body} bytes (setting max_body)")
 
-    def scope(self) -> Scope:
-        """The scope for Flask: the length is what there is, and a body in chunks is one no more."""
-        body = self._final()
+    def environ(self) -> WSGIEnvironment:
+        """The call for Flask: the length is what there is, and a body in chunks is one no more."""
+        body = b"" if self.problem is not None else bytes(self._body)
+        query = self._scope["query_string"]
         headers = [
             (name, value)
             for name, value in self._scope["headers"]
             if name not in (b"content-length", b"transfer-encoding")
         ]
-        return {
+        scope = {
             **self._scope,
-            "query_string": self._scope["query_string"] if self._scope["query_string"].isascii() else b"",
+            "query_string": query if query.isascii() else b"",
             "headers": [*headers, (b"content-length", str(len(body)).encode())],
-            "remediator.problem": self.problem,
-            "remediator.n_bytes": self.n_bytes,
         }
-
-    async def replay(self) -> Message:
-        """The body as one message."""
-        return {"type": "http.request", "body": self._final(), "more_body": False}
-
-    def _final(self) -> bytes:
-        return b"" if self.problem is not None else bytes(self._body)
-
-
-class _Answer:
-    """What goes back."""
-
-    def __init__(self, send: Send, *, closes: bool) -> None:
-        self._send = send
-        self._closes = closes
-        self._is_started = False
-
-    async def send(self, message: Message) -> None:
-        self._is_started = True
-        if self._closes and message["type"] == "http.response.start":
-            message = {**message, "headers": [*message["headers"], (b"connection", b"close")]}
-        await self._send(message)
-
-    async def stopping(self) -> None:
-        if self._is_started:
-            return
-        body = b'{"error":"stopping; send it again"}\n'
-        headers = [
-            (b"content-type", b"application/json"),
-            (b"content-length", str(len(body)).encode()),
-            (b"connection", b"close"),
-        ]
-        await self._send({"type": "http.response.start", "status": 503, "headers": headers})
-        await self._send({"type": "http.response.body", "body": body})
+        environ = cast("WSGIEnvironment", build_environ(cast("Any", scope), cast("Any", io.BytesIO(body))))
+        return {**environ, "remediator.problem": self.problem, "remediator.n_bytes": self.n_bytes}
 
 
 class HeadDeadline(HttpToolsProtocol):

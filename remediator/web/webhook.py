@@ -63,7 +63,7 @@ def webhook_routes(app: App, is_draining: Callable[[], bool]) -> Blueprint:
 
     def refuse(status: int, problem: str) -> Response:
         # The audit has what came from known senders; a stranger could fill it, so 401 is counted and logged alone.
-        n_bytes = request.environ.get("asgi.scope", {}).get("remediator.n_bytes", request.content_length or 0)
+        n_bytes = request.environ.get("remediator.n_bytes", request.content_length or 0)
         app.reject(_source(), datetime.now(UTC), status, problem, n_bytes)
         return answer(status, problem)
 
