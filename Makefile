@@ -39,6 +39,10 @@ docs:  ## write docs/reference anew from the code
 	@$(SETUP) python
 	$(PY) -m remediator.cli.reference docs/reference
 
+docs:  ## write docs/reference/ anew from the code
+	@$(SETUP) python
+	$(PY) -m remediator.cli.reference docs/reference
+
 lock:  ## write constraints.txt anew: the newest versions that fit pyproject.toml
 	@$(SETUP) lock
 
