@@ -8,7 +8,8 @@ a stranger is thrown away while it comes: only known callers can fill memory, ea
 Deliveries, health and metrics have threads of their own: a plan that asks ten Docker engines delays no alert.
 
 One hop to a thread and one back, since body and answer are whole: a2wsgi streams both, which costs six hops, half of
-the answers per second, and threads that wait for an event loop which a stop may have closed. Of a2wsgi only the environ is left.
+the answers per second, and threads that wait for an event loop which a stop may have closed. Of
+a2wsgi only the environ is left.
 
 ``HeadDeadline`` does the same for headers. uvicorn waits for those without end, and without a limit on their size.
 """
