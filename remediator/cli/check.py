@@ -6,6 +6,7 @@ Takes → gives: the files that the settings or the command name → problems as
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from remediator.app import load_playbooks
 from remediator.cli.invocation import Invocation
 from remediator.cli.terminal import json_option, print_json, say
 from remediator.core.playbook import PlaybookSet
+from remediator.engine.lint import lint
 from remediator.errors import PlaybookError, SettingsError
 from remediator.loading import Loaded, effective
 from remediator.settings import check_files
@@ -28,8 +30,8 @@ from remediator.settings import check_files
 def check(ctx: click.Context, paths: tuple[Path, ...], show_effective: bool, as_json: bool) -> None:
     """Load settings, playbooks and policies, and print every problem.
 
-    PATHs are playbook files and folders; without any, those of the settings. Touches nothing and needs no running
-    engine.
+    PATHs are playbook files and folders; without any, those of the settings. Advice, on what is allowed and mostly a
+    mistake, leaves the exit code at 0. Touches nothing and needs no running engine.
     """
     invocation: Invocation = ctx.obj
     problems: list[dict[str, Any]] = []
@@ -41,11 +43,13 @@ def check(ctx: click.Context, paths: tuple[Path, ...], show_effective: bool, as_
     else:
         loaded = load_playbooks(settings, paths)
         problems += _of_settings(check_files(settings)) + [_of_playbook(problem) for problem in loaded.problems]
+    advice = lint(loaded.playbook_set)
     shown = {playbook.name: effective(playbook) for playbook in loaded.playbook_set.playbooks} if show_effective else {}
     if as_json:
         print_json(
             {
                 "problems": problems,
+                "advice": [asdict(each) for each in advice],
                 "files": [str(file) for file in loaded.files],
                 "playbooks": [playbook.name for playbook in loaded.playbook_set.playbooks],
                 **({"effective": shown} if show_effective else {}),
@@ -56,6 +60,8 @@ def check(ctx: click.Context, paths: tuple[Path, ...], show_effective: bool, as_
             _print_document(text)
         for problem in problems:
             say(problem["text"], "red")
+        for each in advice if not show_effective else []:
+            say(f"{each.file}:{each.line}: {each.message} [{each.code}]", "yellow")
         if problems or not show_effective:  # playbooks alone can be piped into a file
             say(_summary(problems, loaded))
     ctx.exit(1 if problems else 0)

@@ -103,11 +103,9 @@ def check_alertmanager(url: str, settings: Settings) -> Iterator[Finding]:
     if isinstance(answer, str) or body is None:
         yield problem(check, f"does not answer its API ({_what(answer)})", "is the address right, and Alertmanager up?")
         return
-    version = body.get("versionInfo", {}).get("version", "of unknown version")
-    yield ok(check, f"Alertmanager {version}")
+    yield ok(check, f"Alertmanager {_text_at(body, 'versionInfo', 'version')}")
     yield from _check_skew(check, answer)
-    text = str(body.get("config", {}).get("original", ""))
-    yield from judge_sender(check, text, our_urls(settings), settings.expire_after)
+    yield from judge_sender(check, _text_at(body, "config", "original"), our_urls(settings), settings.expire_after)
 
 
 def check_prometheus(url: str) -> Iterator[Finding]:
@@ -118,7 +116,7 @@ def check_prometheus(url: str) -> Iterator[Finding]:
     if isinstance(answer, str) or body is None:
         yield problem(check, f"does not answer its API ({_what(answer)})", "is the address right, and Prometheus up?")
         return
-    yield ok(check, f"Prometheus {body.get('data', {}).get('version', 'of unknown version')}")
+    yield ok(check, f"Prometheus {_text_at(body, 'data', 'version')}")
     yield from _check_skew(check, answer)
 
 
@@ -151,6 +149,12 @@ def _json(answer: requests.Response | str) -> dict[str, Any] | None:
     except requests.JSONDecodeError:
         return None
     return body if isinstance(body, dict) else None
+
+
+def _text_at(body: dict[str, Any], outer: str, inner: str) -> str:
+    """A text in a map in the answer, "" when it is not there."""
+    part = body.get(outer)
+    return str(part.get(inner, "")) if isinstance(part, dict) else ""
 
 
 def _what(answer: requests.Response | str) -> str:

@@ -89,15 +89,6 @@ def engine() -> Iterator[Engine]:
         server.server_close()
 
 
-@pytest.fixture(autouse=True)
-def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No settings, proxies or names from the machine that runs the tests."""
-    for name in ("REMEDIATOR_URL", "REMEDIATOR_TOKEN_FILE", "SUDO_USER", "http_proxy", "HTTP_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("USER", "alice")
-    monkeypatch.chdir(tmp_path)
-
-
 def call(engine: Engine, *arguments: str, **environment: str) -> Result:
     """The command, against this engine."""
     return CliRunner().invoke(cli, [*arguments, "--url", engine.url], env=environment)

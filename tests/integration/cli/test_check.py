@@ -1,0 +1,144 @@
+"""``check`` and ``schema`` on files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from ruamel.yaml import YAML
+
+from remediator.cli import cli
+
+GOOD = """\
+playbook: try
+match: [alertname = X]
+per: [host]
+steps: [{action: noop}]
+escalate: {to: [oncall]}
+"""
+ONCALL = '[notify.oncall]\nurls = ["json://localhost"]\n'
+BAD = """\
+playbook: bad
+match: [alertname == X]
+stepz: []
+---
+playbook: worse
+match: [alertname = X]
+steps: [{action: docker.explode}]
+"""
+
+
+def check(*arguments: str, **environment: str) -> Result:
+    """``remediator check …``."""
+    return CliRunner().invoke(cli, ["check", *arguments], env=environment)
+
+
+@pytest.fixture
+def playbooks(site: Path) -> Path:
+    """The settings' default folder, with one good playbook."""
+    folder = site / "playbooks"
+    folder.mkdir()
+    (folder / "good.yaml").write_text(GOOD)
+    (site / "remediator.toml").write_text(ONCALL)
+    return folder
+
+
+def test_check_when_all_is_right_then_says_so_and_ends_with_0(playbooks: Path) -> None:
+    result = check()
+
+    assert (result.exit_code, result.output) == (0, "ok: 1 playbook in 1 file\n")
+
+
+def test_check_when_something_is_odd_then_advises_and_ends_with_0(playbooks: Path) -> None:
+    (playbooks / "good.yaml").write_text(GOOD.replace("escalate: {to: [oncall]}\n", ""))
+
+    result = check()
+
+    line, summary = result.stdout.splitlines()
+    assert (result.exit_code, summary) == (0, "ok: 1 playbook in 1 file")
+    assert line.startswith("playbooks/good.yaml:1: playbook try: nobody is told")
+    assert line.endswith("[no-escalation]")
+    (advice,) = json.loads(check("--json").stdout)["advice"]
+    assert (advice["code"], advice["file"], advice["line"]) == ("no-escalation", "playbooks/good.yaml", 1)
+
+
+def test_check_when_files_are_wrong_then_prints_every_problem_with_its_place(playbooks: Path) -> None:
+    (playbooks / "bad.yaml").write_text(BAD)
+
+    result = check()
+
+    lines = result.stdout.splitlines()
+    assert result.exit_code == 1
+    lines = [line for line in lines if "[no-escalation]" not in line]
+    assert [line.partition(": ")[0] for line in lines[:-1]] == sorted(line.partition(": ")[0] for line in lines[:-1])
+    assert {line.split(":")[1] for line in lines[:-1]} >= {"2", "3", "7"}
+    assert all(line.startswith("playbooks/bad.yaml:") for line in lines[:-1])
+    assert lines[-1] == f"{len(lines) - 1} problems"
+
+
+def test_check_when_given_paths_then_reads_these_alone(playbooks: Path, site: Path) -> None:
+    (playbooks / "bad.yaml").write_text(BAD)
+
+    assert check("playbooks/good.yaml").output == "ok: 1 playbook in 1 file\n"
+
+
+def test_check_when_a_path_is_not_there_then_it_is_a_problem() -> None:
+    result = check("nowhere")
+
+    assert result.exit_code == 1
+    assert "nowhere" in result.stdout
+
+
+def test_check_when_settings_are_wrong_then_prints_all_of_them(site: Path) -> None:
+    (site / "remediator.toml").write_text('listen = "everywhere"\nlistn = "x"\n')
+
+    result = check()
+
+    assert (result.exit_code, result.stdout.splitlines()[-1]) == (1, "2 problems")
+    assert "remediator.toml: listn: is no setting; did you mean listen?" in result.stdout
+
+
+def test_check_when_a_named_file_is_not_there_then_it_is_a_problem(playbooks: Path, site: Path) -> None:
+    (site / "remediator.toml").write_text('[[auth.tokens]]\nname = "am"\nroles = ["deliver"]\nfile = "none"\n')
+
+    result = check()
+
+    assert result.exit_code == 1
+    assert "auth.tokens, am: none cannot be read" in result.stdout
+
+
+def test_check_when_asked_for_json_then_gives_places_apart(playbooks: Path) -> None:
+    (playbooks / "bad.yaml").write_text(BAD)
+
+    result = check("--json")
+
+    told = json.loads(result.stdout)
+    assert result.exit_code == 1
+    assert told["files"] == ["playbooks/bad.yaml", "playbooks/good.yaml"]
+    assert {(problem["file"], problem["line"]) for problem in told["problems"]} >= {("playbooks/bad.yaml", 2)}
+    assert all(problem["message"] and problem["column"] for problem in told["problems"])
+
+
+def test_effective_when_printed_then_is_a_file_that_loads(playbooks: Path, site: Path) -> None:
+    printed = check("--effective").stdout
+    (site / "again.yaml").write_text(printed)
+
+    documents = list(YAML(typ="safe", pure=True).load_all(printed))
+    assert [document["guard"]["cooldown"] for document in documents] == ["0s"]
+    assert check("again.yaml").output == "ok: 1 playbook in 1 file\n"
+
+
+def test_effective_when_asked_for_json_then_is_text_by_name(playbooks: Path) -> None:
+    told = json.loads(check("--effective", "--json").stdout)
+
+    assert list(told["effective"]) == told["playbooks"] == ["try"]
+
+
+@pytest.mark.parametrize("what", ["playbook", "policy"])
+def test_schema_when_printed_then_is_a_schema_that_forbids_other_keys(what: str) -> None:
+    schema = json.loads(CliRunner().invoke(cli, ["schema", what]).stdout)
+
+    assert schema["additionalProperties"] is False
+    assert what in schema["properties"]

@@ -1,0 +1,342 @@
+"""``doctor``: each check against something that is right, and something that is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from email.utils import formatdate
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import remediator
+from remediator.cli import cli
+from remediator.cli.doctor_local import check_clock, check_rights, check_settings, check_sqlite, check_store
+from remediator.cli.doctor_network import check_alertmanager, check_docker, check_prometheus, check_receiver, our_urls
+from remediator.cli.finding import Finding
+from remediator.settings import Settings, load_settings
+from remediator.store.engine import open_store
+
+OK, WARNING, PROBLEM = "ok", "warning", "problem"
+Serving = Callable[[dict[tuple[str, str], tuple[int, dict[str, str], bytes]]], str]
+
+
+def settings(**overrides: Any) -> Settings:
+    """Settings without a file."""
+    return load_settings(environ={}, overrides=overrides)
+
+
+def said(findings: Iterable[Finding]) -> list[str]:
+    """Level and text of each; whatever is not ok has an advice."""
+    found = list(findings)
+    assert [finding.text for finding in found if finding.level != OK and not finding.advice] == []
+    return [f"{finding.level} {finding.text}" for finding in found]
+
+
+# -- this machine
+
+
+@pytest.mark.parametrize(
+    ("version", "level"),
+    [
+        pytest.param((3, 40, 1), WARNING, id="an old one"),
+        pytest.param((3, 44, 5), WARNING, id="the last before the first backport"),
+        pytest.param((3, 44, 6), OK, id="the first backport"),
+        pytest.param((3, 45, 0), WARNING, id="newer than the first backport, without it"),
+        pytest.param((3, 50, 6), WARNING, id="the last before the second backport"),
+        pytest.param((3, 50, 7), OK, id="the second backport"),
+        pytest.param((3, 51, 2), WARNING, id="the last before it was mended"),
+        pytest.param((3, 51, 3), OK, id="mended"),
+        pytest.param((3, 52, 0), OK, id="later"),
+        pytest.param((4, 0, 0), OK, id="much later"),
+    ],
+)
+def test_sqlite_when_it_loses_pages_then_warns_and_says_why_it_is_safe_here(
+    version: tuple[int, int, int], level: str
+) -> None:
+    finding = check_sqlite(version)
+
+    assert finding.level == level
+    assert ("one writing connection" in finding.advice) is (level == WARNING)
+
+
+def test_clock_when_before_the_installation_then_is_a_problem(monkeypatch: pytest.MonkeyPatch, site: Path) -> None:
+    later = site / "later.py"
+    later.touch()
+    os.utime(later, (time.time() + 3600, time.time() + 3600))
+    monkeypatch.setattr(remediator, "__file__", str(later))
+
+    (text,) = said(check_clock())
+
+    assert text.startswith("problem says ")
+
+
+def test_settings_when_nobody_is_configured_then_warns_of_open_doors_and_silent_ends() -> None:
+    assert [text.split()[0] for text in said(check_settings(settings()))] == [OK, WARNING, WARNING]
+
+
+def test_settings_when_a_file_is_missing_then_is_a_problem() -> None:
+    found = said(check_settings(settings(auth={"tokens": [{"name": "am", "roles": ["deliver"], "file": "none"}]})))
+
+    assert found[0] == "problem auth.tokens, am: none cannot be read: No such file or directory"
+
+
+def store_of(site: Path) -> Settings:
+    """Settings whose store exists."""
+    made = settings(store_url=f"sqlite:///{site}/store.db")
+    open_store(made.store_url).close()
+    return made
+
+
+def only_store(found: Iterable[Finding]) -> list[str]:
+    """Without what is said of SQLite's version."""
+    return said(finding for finding in found if finding.check == "store")
+
+
+def test_store_when_whole_then_is_ok_and_unchanged(site: Path) -> None:
+    made = store_of(site)
+    before = (site / "store.db").read_bytes()
+
+    assert [text.split(": ")[1].split(",")[0] for text in only_store(check_store(made))] == ["whole"]
+    assert (site / "store.db").read_bytes() == before
+
+
+def test_store_when_an_engine_has_it_then_is_read_all_the_same(site: Path) -> None:
+    made = settings(store_url=f"sqlite:///{site}/store.db")
+    store = open_store(made.store_url)
+    try:
+        assert [text.split()[0] for text in only_store(check_store(made))] == [OK]
+    finally:
+        store.close()
+
+
+def test_store_when_not_there_then_its_folder_must_be_writable(site: Path) -> None:
+    assert only_store(check_store(settings(store_url=f"sqlite:///{site}/sub/store.db"))) == [
+        "ok not there yet; the engine will make it"
+    ]
+    assert not (site / "sub").exists()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        pytest.param("DROP TRIGGER audit_no_delete", "trigger audit_no_delete is not as", id="a trigger dropped"),
+        pytest.param("UPDATE alembic_version SET version_num = '9999'", "newer version", id="a newer schema"),
+        pytest.param("PRAGMA application_id = 7", "another program", id="another program's file"),
+    ],
+)
+def test_store_when_changed_by_others_then_is_a_problem(spoil: str, words: str, site: Path) -> None:
+    made = store_of(site)
+    connection = sqlite3.connect(site / "store.db")
+    connection.execute(spoil)
+    connection.commit()
+    connection.close()
+
+    (text,) = only_store(check_store(made))
+
+    assert text.startswith(PROBLEM)
+    assert words in text
+
+
+def test_store_when_damaged_then_is_a_problem(site: Path) -> None:
+    made = store_of(site)
+    file = site / "store.db"
+    data = bytearray(file.read_bytes())
+    data[4096:] = os.urandom(len(data) - 4096)
+    file.write_bytes(data)
+
+    (text,) = only_store(check_store(made))
+
+    assert text.startswith(PROBLEM)
+
+
+def test_rights_when_private_then_is_ok(site: Path) -> None:
+    assert said(check_rights(store_of(site), None)) == ["ok the database and the files with secrets are private"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "is_problem"),
+    [
+        pytest.param(0o600, False, id="private"),
+        pytest.param(0o640, True, id="group"),
+        pytest.param(0o604, True, id="all"),
+    ],
+)
+def test_rights_when_others_can_read_the_database_then_is_a_problem(mode: int, is_problem: bool, site: Path) -> None:
+    made = store_of(site)
+    (site / "store.db").chmod(mode)
+
+    assert [text.startswith(PROBLEM) for text in said(check_rights(made, None))] == [is_problem]
+
+
+@pytest.mark.parametrize(
+    ("mode", "is_problem"),
+    [pytest.param(0o640, False, id="group"), pytest.param(0o644, True, id="all")],
+)
+def test_rights_when_everybody_can_read_a_secret_then_is_a_problem(mode: int, is_problem: bool, site: Path) -> None:
+    for name in ("token", "password", "urls", "key", "docker-key", "site.toml"):
+        (site / name).touch()
+        (site / name).chmod(mode)
+    made = settings(
+        store_url=f"sqlite:///{site}/store.db",
+        auth={
+            "tokens": [{"name": "am", "roles": ["deliver"], "file": "token"}],
+            "basic": [{"username": "am", "roles": ["deliver"], "password_file": "password"}],
+        },
+        notify={"file": {"urls_file": "urls"}, "inline": {"urls": ["json://localhost"]}},
+        docker={"hosts": {"gpu-07": {"url": "tcp://gpu-07:2376", "tls_cert": "c", "tls_key": "docker-key"}}},
+        tls_cert="c",
+        tls_key="key",
+    )
+
+    found = [text for text in said(check_rights(made, Path("site.toml"))) if text.startswith(PROBLEM)]
+
+    assert len(found) == (6 if is_problem else 0)
+
+
+# -- others
+
+
+def test_docker_when_no_host_answers_then_each_is_a_problem(site: Path) -> None:
+    found = said(check_docker(settings(docker={"hosts": {"gpu-07": {"url": f"unix://{site}/none.sock"}}})))
+
+    assert len(found) == 1
+    assert found[0].startswith("problem ")
+    assert "gpu-07 cannot be reached" in found[0]
+
+
+def test_docker_when_no_host_is_configured_then_warns() -> None:
+    assert [text.split()[0] for text in said(check_docker(settings()))] == [WARNING]
+
+
+HEALTHZ, WEBHOOK = ("GET", "/healthz"), ("POST", "/api/v1/alertmanager")
+
+
+@pytest.mark.parametrize(
+    ("healthz", "webhook", "expected"),
+    [
+        pytest.param((200, {}, b""), (401, {}, b""), "ok answers; refuses an empty POST with 401", id="with tokens"),
+        pytest.param((200, {}, b""), (400, {}, b""), "ok answers; refuses an empty POST with 400", id="without"),
+        pytest.param(
+            (200, {}, b""),
+            (302, {"Location": "https://sso/"}, b""),
+            "problem redirects to https://sso/",
+            id="login page",
+        ),
+        pytest.param((308, {"Location": "/x"}, b""), (401, {}, b""), "problem redirects to /x", id="everything moved"),
+        pytest.param((200, {}, b""), (200, {}, b""), "problem an empty POST", id="something that takes anything"),
+        pytest.param((200, {}, b""), (404, {}, b""), "problem an empty POST", id="another server"),
+        pytest.param((503, {}, b""), (400, {}, b""), "problem /healthz answers 503", id="not well"),
+    ],
+)
+def test_receiver_when_asked_then_must_refuse_an_empty_post_itself(
+    healthz: tuple[int, dict[str, str], bytes],
+    webhook: tuple[int, dict[str, str], bytes],
+    expected: str,
+    serving: Serving,
+) -> None:
+    url = serving({HEALTHZ: healthz, WEBHOOK: webhook})
+
+    (text,) = said(check_receiver(url))
+
+    assert text.startswith(expected)
+
+
+def test_receiver_when_nobody_answers_then_warns() -> None:
+    assert said(check_receiver("http://127.0.0.1:1")) == ["warning does not answer (Connection refused)"]
+
+
+@pytest.mark.parametrize(
+    ("skew", "level"),
+    [
+        pytest.param(timedelta(seconds=0), None, id="together"),
+        pytest.param(timedelta(seconds=-20), WARNING, id="seconds apart"),
+        pytest.param(timedelta(minutes=5), PROBLEM, id="minutes apart"),
+    ],
+)
+def test_clock_when_another_s_differs_then_says_by_how_much(
+    skew: timedelta, level: str | None, serving: Serving
+) -> None:
+    date = formatdate(time.time() + skew.total_seconds(), usegmt=True)
+    url = serving({("GET", "/api/v1/status/buildinfo"): (200, {"Date": date}, b'{"data": {"version": "2.42.0"}}')})
+
+    found = said(check_prometheus(url))
+
+    assert found[0] == "ok Prometheus 2.42.0"
+    assert [text.split()[0] for text in found[1:]] == ([level] if level else [])
+
+
+def test_alertmanager_when_it_delivers_to_us_then_its_configuration_is_judged(serving: Serving) -> None:
+    made = settings(public_url="https://remediator.example")
+    config = (
+        "route: {receiver: engine, repeat_interval: 5h}\n"
+        "receivers: [{name: engine, webhook_configs: [{url: 'https://remediator.example/api/v1/alertmanager'}]}]\n"
+    )
+    body = json.dumps({"versionInfo": {"version": "0.25.0"}, "config": {"original": config}}).encode()
+    url = serving({("GET", "/api/v2/status"): (200, {}, body)})
+
+    assert [" ".join(text.split()[:3]) for text in said(check_alertmanager(f"{url}/", made))] == [
+        "ok Alertmanager 0.25.0",
+        "ok receiver engine",
+        "warning receiver engine",
+        "problem repeats an",
+    ]
+
+
+@pytest.mark.parametrize("check", [lambda url: check_alertmanager(url, settings()), check_prometheus])
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        pytest.param(404, b"", id="another server"),
+        pytest.param(200, b"<html>", id="a page"),
+        pytest.param(200, b"[]", id="other JSON"),
+    ],
+)
+def test_neighbour_when_it_does_not_answer_as_itself_then_is_a_problem(
+    check: Callable[[str], Iterable[Finding]], status: int, body: bytes, serving: Serving
+) -> None:
+    url = serving({("GET", path): (status, {}, body) for path in ("/api/v2/status", "/api/v1/status/buildinfo")})
+
+    assert [text.split()[0] for text in said(check(url))] == [PROBLEM]
+
+
+def test_our_urls_when_public_url_is_set_then_begin_with_it() -> None:
+    assert our_urls(settings(public_url="https://r.example/")) == ("https://r.example", "http://127.0.0.1:9095")
+
+
+# -- the command
+
+
+def test_doctor_when_something_is_a_problem_then_ends_with_1(site: Path) -> None:
+    result = CliRunner().invoke(cli, ["doctor", "--prometheus-url", "http://127.0.0.1:1"])
+
+    assert result.exit_code == 1
+    assert "prometheus http://127.0.0.1:1: does not answer its API (Connection" in result.stdout
+    assert max(map(len, result.stdout.splitlines())) <= 80
+    assert "\x1b" not in result.output
+    assert sorted(site.iterdir()) == []
+
+
+def test_doctor_when_there_are_warnings_alone_then_ends_with_0(site: Path) -> None:
+    (site / "playbooks").mkdir()
+
+    result = CliRunner().invoke(cli, ["doctor", "--json"])
+
+    assert {finding["level"] for finding in json.loads(result.stdout)} == {OK, WARNING}
+    assert result.exit_code == 0
+
+
+def test_doctor_when_settings_are_wrong_then_says_each_and_stops_there(site: Path) -> None:
+    (site / "remediator.toml").write_text("a = 1\nb = 2\n")
+
+    result = CliRunner().invoke(cli, ["doctor", "--json"])
+
+    found = json.loads(result.stdout)
+    assert [finding["check"] for finding in found] == ["clock", "settings", "settings"]
+    assert result.exit_code == 1
