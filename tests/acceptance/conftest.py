@@ -1,0 +1,48 @@
+"""Engines of the tests' own, Docker's events, and people who listen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+from acceptance.engine import Engine
+from acceptance.story import DockerStarts
+from realparts.docker_engine import DockerEngine
+from realparts.loopback import WebhookReceiver
+
+
+class EngineFactory(Protocol):
+    """Makes an engine; see ``Engine``. It is not started."""
+
+    def __call__(self, playbooks: dict[str, str] | None = None, **how: Any) -> Engine: ...
+
+
+@pytest.fixture
+def engine_factory(tmp_path: Path) -> Iterator[EngineFactory]:
+    """Engines, killed after the test."""
+    made: list[Engine] = []
+
+    def make(playbooks: dict[str, str] | None = None, **how: Any) -> Engine:
+        made.append(Engine(tmp_path / f"engine-{len(made)}", playbooks or {}, **how))
+        return made[-1]
+
+    yield make
+    for engine in made:
+        engine.kill()
+
+
+@pytest.fixture(scope="session")
+def docker_starts(docker_engine: DockerEngine) -> Iterator[DockerStarts]:
+    """Every start of every container from now on."""
+    with DockerStarts(docker_engine) as starts:
+        yield starts
+
+
+@pytest.fixture(scope="session")
+def people() -> Iterator[WebhookReceiver]:
+    """Where the engines' messages go."""
+    with WebhookReceiver() as receiver:
+        yield receiver
