@@ -281,11 +281,10 @@ class _Connection:
             about = self._asked("GET", "/version", {}, ANSWER_S).json()
             self.version = str(about["Version"])
             self.api_version = str(about["ApiVersion"])
-        except (KeyError, TypeError) as error:
+        except BaseException as error:
             self._session.close()
-            raise docker.errors.InvalidVersion("what answers there does not tell a Docker version") from error
-        except BaseException:
-            self._session.close()
+            if isinstance(error, (KeyError, TypeError)) or classify(error) is Failed.NOT_FOUND:
+                raise docker.errors.InvalidVersion("what answers there tells no Docker version") from error
             raise
 
     def __enter__(self) -> _Connection:

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -207,11 +208,32 @@ def test_engine_when_its_name_does_not_resolve_then_transient() -> None:
         DockerdReader(DockerHost(name="gpu-07", url="tcp://gpu-07.invalid:2375")).version()
 
 
-def test_engine_when_something_else_answers_there_then_permanent(webhook_receiver: Any) -> None:
-    url = webhook_receiver.url.replace("http://", "tcp://")
-    with pytest.raises(errors.PermanentActionError) as caught:
-        DockerdReader(DockerHost(name="gpu-07", url=url)).version()
-    assert caught.value.reason in (errors.Reason.UNREACHABLE, errors.Reason.INVALID_TARGET, errors.Reason.CONFLICT)
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [(404, b"not here"), (200, b"<html>"), (200, b"{}"), (200, b"[]"), (302, b""), (501, b"no GET here")],
+)
+def test_engine_when_something_else_answers_there_then_permanent(status: int, body: bytes) -> None:
+    class Other(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.send_header("Location", "/elsewhere")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *args: Any) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Other) as server:
+        serving = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        serving.start()
+        try:
+            with pytest.raises(errors.PermanentActionError) as caught:
+                Dockerd(DockerHost(name="h", url=f"tcp://127.0.0.1:{server.server_port}")).start("a" * 64, deadline_s=9)
+        finally:
+            server.shutdown()
+            serving.join()
+    assert not isinstance(caught.value, errors.TargetNotFoundError)
 
 
 def test_engine_when_a_certificate_file_is_absent_then_permanent_and_named() -> None:

@@ -120,3 +120,16 @@ def test_send_when_logging_is_at_its_loudest_then_no_secret_is_in_it(caplog: pyt
     with Service(status=500) as service, pytest.raises(TransientActionError):
         AppriseNotifier({"oncall": [service.url]}).send("oncall", title="t", body="b", timeout_s=10)
     assert SECRET not in caplog.text
+
+
+def test_send_when_a_services_code_fails_then_nothing_it_says_gets_out(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*args: Any, **kwargs: Any) -> bool:
+        raise RuntimeError(f"cannot reach json://{SECRET}")
+
+    notifier = AppriseNotifier({"oncall": ["json://127.0.0.1:1/"]})
+    monkeypatch.setattr("apprise.Apprise.notify", broken)
+    with pytest.raises(TransientActionError) as caught:
+        notifier.send("oncall", title="t", body="b", timeout_s=5)
+    assert (SECRET in str(caught.value), SECRET in "".join(capfd.readouterr())) == (False, False)

@@ -122,10 +122,13 @@ class DockerEngine:
         return container
 
     def remove(self, *names: str) -> None:
-        """Remove containers, by force; those that are gone are no error."""
+        """Remove containers, by force; those that are gone, or going by themselves, are no error."""
         for name in names:
-            with contextlib.suppress(docker.errors.NotFound):
+            try:
                 self.client.containers.get(name).remove(force=True)
+            except docker.errors.APIError as error:
+                if error.status_code not in (404, 409):
+                    raise
 
     @property
     def pid(self) -> int:
