@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import select
 
 from remediator.app import App, load_playbooks
 from remediator.clients.fake import FakeWorld
@@ -18,6 +19,7 @@ from remediator.core.run import fold, next_move
 from remediator.core.units import parse_duration
 from remediator.settings import load_settings
 from remediator.store.audit import AuditFilter, events_of_run, list_events, verify
+from remediator.store.tables import reservation
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -106,10 +108,20 @@ class Bench:
         return self.app
 
     def deliver(self, *alerts: dict[str, Any], **group: Any) -> int:
+        delivery_id = self._accept(*alerts, **group)
+        self.engine.work()
+        return delivery_id
+
+    def deliver_later(self, *alerts: dict[str, Any]) -> None:
+        """Deliver in the middle of something: the inbox is handled, runs go on where they are."""
+        self._accept(*alerts)
+        while self.engine._intake.handle_waiting():
+            pass
+
+    def _accept(self, *alerts: dict[str, Any], **group: Any) -> int:
         body = {"version": "4", "groupKey": "g", "status": "firing", "receiver": "r", "alerts": list(alerts), **group}
         raw = RawDelivery(received_at=self.clock.now(), source="10.0.0.1", body=json.dumps(body).encode())
         receipt = self.engine.accept(raw)
-        self.engine.work()
         return receipt.delivery_id
 
     def fires(self, labels: dict[str, str], *, ago: str = "0s", **more: Any) -> dict[str, Any]:
@@ -179,6 +191,11 @@ class Bench:
         """The messages that arrived: ``<target>: <title>``."""
         sent = [write for write in self.world.writes if write.call == "notify.send" and write.failed is None]
         return [f"{write.target}: {write.args['title']}" for write in sent]
+
+    def reserved(self) -> list[str]:
+        """Targets that a run holds."""
+        with self.engine._store.read() as conn:
+            return sorted(conn.execute(select(reservation.c.target)).scalars())
 
     def newest(self) -> dict[str, Any]:
         """The newest run, with its events."""
