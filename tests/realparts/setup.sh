@@ -104,7 +104,13 @@ static_busybox() {
 set_up_parts() {
     local missing=()
     export PATH="$PATH:/usr/sbin:/sbin"
-    command -v dockerd >/dev/null || engine_answers || missing+=(docker.io)
+    # Root starts a Docker engine of its own; anybody else needs one that answers.
+    if [ "$(id -u)" -eq 0 ]; then
+        command -v dockerd >/dev/null || engine_answers || missing+=(docker.io)
+    elif ! engine_answers; then
+        die "no Docker engine answers here" "run make as root, which starts a private one; or name one that you may use:" \
+            "DOCKER_HOST=unix:///… for make demo, REMEDIATOR_TEST_DOCKER_HOST=unix:///… for make test"
+    fi
     static_busybox || missing+=(busybox-static)
     { command -v prometheus && command -v promtool; } >/dev/null || missing+=(prometheus)
     { command -v prometheus-alertmanager && command -v amtool; } >/dev/null || missing+=(prometheus-alertmanager)
