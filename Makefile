@@ -35,10 +35,6 @@ serve:  ## the engine, with CONFIG=remediator.toml, else with a configuration fo
 	@$(SETUP) python
 	@$(PY) -m remediator serve --config "$(or $(CONFIG),$(firstword $(wildcard remediator.toml) deploy/dev/remediator.toml))"
 
-docs:  ## write docs/reference anew from the code
-	@$(SETUP) python
-	$(PY) -m remediator.cli.reference docs/reference
-
 docs:  ## write docs/reference/ anew from the code
 	@$(SETUP) python
 	$(PY) -m remediator.cli.reference docs/reference

@@ -101,8 +101,9 @@ class CommandGroup(click.Group):
         command = getattr(import_module(f"remediator.cli.{cmd_name}"), cmd_name)
         assert isinstance(command, click.Command)
         if command.epilog is None:
-            command.epilog = EPILOG
             command.params.append(_config_option())
+            for each in (command, *(command.commands.values() if isinstance(command, click.Group) else ())):
+                each.epilog = EPILOG
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -72,7 +72,7 @@ def actions_page() -> str:
 def cli_page() -> str:
     """Every command's help."""
     lines = ["# Commands", "", "```text", EPILOG.removeprefix("\b\n"), "```", ""]
-    context = click.Context(cli, info_name="remediator", terminal_width=HELP_WIDTH, max_content_width=HELP_WIDTH)
+    context = click.Context(cli, info_name="remediator", terminal_width=HELP_WIDTH, **cli.context_settings)
     lines += ["```text", _help(cli, context), "```", ""]
     for name in COMMANDS:
         command = cli.get_command(context, name)
