@@ -12,6 +12,7 @@ Command modules are imported when their command is used, so that ``remediator --
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from importlib import import_module
@@ -148,6 +149,9 @@ def cli(ctx: click.Context, config_path: Path | None) -> None:
 
 def main() -> None:
     """Entry point ``remediator``: run the command line and exit the process."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # one that cannot write an arrow writes \\u2192 and goes on
+            stream.reconfigure(errors="backslashreplace")
     try:
         code = cli.main(prog_name="remediator", standalone_mode=False)
     except click.ClickException as error:

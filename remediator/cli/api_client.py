@@ -18,7 +18,7 @@ import requests
 from requests.auth import AuthBase
 
 from remediator.cli.invocation import Invocation
-from remediator.cli.terminal import printable
+from remediator.cli.terminal import printable, shown_url
 from remediator.errors import RequestError, SettingsError, UnreachableError
 from remediator.settings import Settings, read_secret_file
 
@@ -26,7 +26,7 @@ CONNECT_TIMEOUT_S = 3.0
 """The engine is near: one that does not take a connection in this time is away."""
 
 ANSWER_TIMEOUT_S = 30.0
-"""The slowest answer is a plan, which asks Docker hosts about its targets first."""
+"""A change waits for the store's writer, which may be behind a storm of deliveries; nothing waits longer there."""
 
 _LOOPBACK_OF = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - read, not bound
 """An engine that listens everywhere is asked on loopback."""
@@ -75,6 +75,7 @@ class EngineClient:
 
     def __init__(self, url: str, token: str = "") -> None:
         self.url = url.rstrip("/")
+        self._shown = shown_url(self.url)
         self._has_token = bool(token)
         self._session = requests.Session()
         self._session.auth = _BearerToken(token) if token else None
@@ -114,18 +115,22 @@ class EngineClient:
             answer = self._session.request(method, self.url + path, timeout=timeout, allow_redirects=False, **how)
         except requests.ReadTimeout as error:
             may_be_done = "" if method == "GET" else "; it may have been done all the same: see remediator runs"
-            raise UnreachableError(f"{self.url} did not answer within {ANSWER_TIMEOUT_S:.0f} s{may_be_done}") from error
+            raise UnreachableError(
+                f"{self._shown} did not answer within {ANSWER_TIMEOUT_S:.0f} s{may_be_done}"
+            ) from error
         except requests.exceptions.SSLError as error:
             raise UnreachableError(
-                f"{self.url}: TLS failed ({cause(error)}); a private CA goes into REQUESTS_CA_BUNDLE"
+                f"{self._shown}: TLS failed ({cause(error)}); a private CA goes into REQUESTS_CA_BUNDLE"
             ) from error
         except (requests.ConnectionError, requests.Timeout) as error:
             raise UnreachableError(
-                f"no engine answers at {self.url} ({cause(error)}). "
+                f"no engine answers at {self._shown} ({cause(error)}). "
                 "Start it with remediator serve, or give its address with --url or REMEDIATOR_URL"
             ) from error
         except (requests.RequestException, UnicodeError) as error:
-            raise SettingsError(f"--url {self.url} is no address of an engine ({error})") from error
+            raise SettingsError(
+                f"--url {self._shown} is no address of an engine; write http://HOST:PORT or https://HOST:PORT"
+            ) from error
         return self._read(answer)
 
     def _read(self, answer: requests.Response) -> Any:
@@ -133,7 +138,7 @@ class EngineClient:
         if 300 <= status < 400:
             where = printable(answer.headers.get("Location", "somewhere else"))
             raise UnreachableError(
-                f"{self.url} redirects to {where}: that is a proxy or a login page; point --url at the engine itself"
+                f"{self._shown} redirects to {where}: that is a proxy or a login page; point --url at the engine itself"
             )
         try:
             body = answer.json()
@@ -143,14 +148,17 @@ class EngineClient:
         if status == 401:
             what = "does not know this token" if self._has_token else "asks for a token"
             raise RequestError(
-                f"{self.url} {what}: give a file with one with --token-file or REMEDIATOR_TOKEN_FILE", http_status=401
+                f"{self._shown} {what}: give a file with one with --token-file or REMEDIATOR_TOKEN_FILE",
+                http_status=401,
             )
         if status == 403:
             raise RequestError(f"this token may not do that: {problem}", http_status=403)
         if status >= 500:
-            raise UnreachableError(f"the engine at {self.url} cannot do that now (HTTP {status}): {problem}")
+            raise UnreachableError(f"the engine at {self._shown} cannot do that now (HTTP {status}): {problem}")
         if body is None or (status >= 400 and not _problem(body)):
-            raise UnreachableError(f"what answers at {self.url} is not a remediator engine (HTTP {status}: {problem})")
+            raise UnreachableError(
+                f"what answers at {self._shown} is not a remediator engine (HTTP {status}: {problem})"
+            )
         if status >= 400:
             raise RequestError(problem, http_status=status)
         return body

@@ -24,7 +24,7 @@ from remediator.cli.doctor_network import (
 )
 from remediator.cli.finding import Finding, Level, problem
 from remediator.cli.invocation import Invocation
-from remediator.cli.terminal import fold_beside, json_option, print_json, say
+from remediator.cli.terminal import fold_beside, json_option, print_json, say, shown_url
 from remediator.errors import SettingsError
 
 _STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.PROBLEM: "red"}
@@ -87,11 +87,11 @@ def _checks(
     yield "rights of files", partial(check_rights, settings, invocation.config_path)
     yield "Docker", partial(check_docker, settings)
     for url in our_urls(settings):
-        yield url, partial(check_receiver, url)
+        yield shown_url(url), partial(check_receiver, url)
     for url in alertmanagers:
-        yield url, partial(check_alertmanager, url, settings)
+        yield shown_url(url), partial(check_alertmanager, url, settings)
     for url in prometheis:
-        yield url, partial(check_prometheus, url)
+        yield shown_url(url), partial(check_prometheus, url)
 
 
 def _bad_settings(text: str) -> Iterator[Finding]:

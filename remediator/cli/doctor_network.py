@@ -17,6 +17,7 @@ from remediator.app import read_only_clients
 from remediator.cli.api_client import CONNECT_TIMEOUT_S, cause, local_url
 from remediator.cli.finding import Finding, ok, problem, warning
 from remediator.cli.sender_config import WEBHOOK_PATH, judge_sender
+from remediator.cli.terminal import shown_url
 from remediator.core.units import print_duration
 from remediator.errors import ActionError, TargetNotFoundError
 from remediator.settings import Settings
@@ -57,14 +58,18 @@ def check_docker(settings: Settings) -> Iterator[Finding]:
 
 
 def our_urls(settings: Settings) -> tuple[str, ...]:
-    """Where the engine is to be reached: ``public_url`` first, then where it listens."""
-    local = (local_url(settings),) if settings.listen_port else ()
+    """Where the engine is to be reached: ``public_url`` first, then where it listens.
+
+    With TLS its certificate names the public address and not loopback, so that alone is asked.
+    """
+    is_enough = bool(settings.public_url and settings.tls_cert)
+    local = (local_url(settings),) if settings.listen_port and not is_enough else ()
     return tuple(dict.fromkeys((*((settings.public_url,) if settings.public_url else ()), *local)))
 
 
 def check_receiver(url: str) -> Iterator[Finding]:
     """Does the engine answer there itself, a POST too, without a redirect?"""
-    check = f"engine {url}"
+    check = f"engine {shown_url(url)}"
     healthz = _fetch("GET", f"{url}/healthz")
     if isinstance(healthz, str):
         yield warning(check, f"does not answer ({healthz})", "start it with remediator serve, then look again")
@@ -97,7 +102,7 @@ def check_receiver(url: str) -> Iterator[Finding]:
 
 def check_alertmanager(url: str, settings: Settings) -> Iterator[Finding]:
     """Is it there, and does it deliver to us as it should?"""
-    check = f"alertmanager {url}"
+    check = f"alertmanager {shown_url(url)}"
     answer = _fetch("GET", f"{url.rstrip('/')}/api/v2/status")
     body = _json(answer)
     if isinstance(answer, str) or body is None:
@@ -110,7 +115,7 @@ def check_alertmanager(url: str, settings: Settings) -> Iterator[Finding]:
 
 def check_prometheus(url: str) -> Iterator[Finding]:
     """Is it there and ready?"""
-    check = f"prometheus {url}"
+    check = f"prometheus {shown_url(url)}"
     answer = _fetch("GET", f"{url.rstrip('/')}/api/v1/status/buildinfo")
     body = _json(answer)
     if isinstance(answer, str) or body is None:

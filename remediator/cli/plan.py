@@ -86,6 +86,8 @@ def print_plan(answer: Mapping[str, Any]) -> None:
     """
     for bad in answer["bad_alerts"]:
         fold(f"alert {bad['index'] + 1} of the delivery is no alert: {bad['problem']}", 0, "red")
+    if not answer["alerts"] and not answer["bad_alerts"]:
+        fold("the delivery holds no alert", 0, "yellow")
     for number, item in enumerate(answer["alerts"]):
         if number:
             say()

@@ -39,17 +39,17 @@ def runs(
             print_run(run)
 
 
-def print_run(run: Mapping[str, Any], indent: int = 0) -> None:
+def print_run(run: Mapping[str, Any]) -> None:
     """A run on three lines.
 
     Args:
         run: as the API gives it.
     """
-    say(" " * indent + f"{run['run_id']}  {run_state(run)}", "red" if run["outcome"] in _BAD_ENDS else "")
+    say(f"{run['run_id']}  {run_state(run)}", "red" if run["outcome"] in _BAD_ENDS else "")
     case = f", case {run['case']}" if run["case"] else ""
     until = f", ended {run['ended_at']}" if run["ended_at"] else ""
-    fold(f"{run['playbook']}{case}: {value_text(run['per'])}", indent + 4)
-    fold(f"since {run['created_at']}{until}", indent + 4, "dim")
+    fold(f"{run['playbook']}{case}: {value_text(run['per'])}", 4)
+    fold(f"since {run['created_at']}{until}", 4, "dim")
 
 
 def run_state(run: Mapping[str, Any]) -> str:

@@ -16,6 +16,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from remediator.cli.finding import Finding, ok, problem, warning
+from remediator.cli.terminal import shown_url
 from remediator.core.units import parse_duration, print_duration
 
 WEBHOOK_PATH = "/api/v1/alertmanager"
@@ -49,7 +50,7 @@ def judge_sender(check: str, text: str, our_urls: tuple[str, ...], expire_after:
         for webhook in _maps(receiver.get("webhook_configs"))
     ]
     ours = [(name, webhook) for name, webhook in webhooks if _has_our_path(webhook)]
-    hidden = [(name, webhook) for name, webhook in webhooks if webhook.get("url") == _HIDDEN]
+    hidden = [(name, webhook) for name, webhook in webhooks if webhook.get("url") == _HIDDEN or "url_file" in webhook]
     names = sorted({name for name, _ in ours or hidden})
     if ours:
         yield ok(check, f"receiver {', '.join(names)} delivers to us")
@@ -67,9 +68,15 @@ def judge_sender(check: str, text: str, our_urls: tuple[str, ...], expire_after:
             f"add one with url: {our_urls[0]}{WEBHOOK_PATH}, and a route to it",
         )
         return
-    for name, webhook in ours or hidden:
-        yield from _judge_webhook(check, name, webhook)
-    yield from _judge_routes(check, config, set(names), expire_after)
+    found = [finding for name, webhook in ours or hidden for finding in _judge_webhook(check, name, webhook)]
+    found += _judge_routes(check, config, set(names), expire_after)
+    is_guess = not ours and len(hidden) > 1
+    yield from (_softened(finding) if is_guess else finding for finding in found)
+
+
+def _softened(finding: Finding) -> Finding:
+    """Of a receiver that may be another's: nobody can tell by the configuration whether it is a problem of ours."""
+    return warning(finding.check, finding.text, f"if it is ours: {finding.advice}")
 
 
 def _judge_addresses(
@@ -77,10 +84,11 @@ def _judge_addresses(
 ) -> Iterator[Finding]:
     known = {urlsplit(url).netloc for url in our_urls}
     for name, webhook in webhooks:
-        if urlsplit(str(webhook["url"])).netloc not in known:
+        url = shown_url(str(webhook["url"]))
+        if urlsplit(url).netloc not in known:
             yield warning(
                 check,
-                f"receiver {name} delivers to {webhook['url']}, and we know ourselves as {', '.join(our_urls)}",
+                f"receiver {name} delivers to {url}, and we know ourselves as {', '.join(our_urls)}",
                 "make sure that both are one engine; public_url says how others reach it",
             )
 

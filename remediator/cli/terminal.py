@@ -52,6 +52,13 @@ def label_text(labels: Mapping[str, str]) -> str:
     )
 
 
+def shown_url(url: str) -> str:
+    """A URL without the user name and password that it may hold."""
+    scheme, separator, rest = url.partition("://")
+    authority, slash, path = rest.partition("/")
+    return printable(f"{scheme}{separator}{authority.rpartition('@')[2]}{slash}{path}")
+
+
 class _PipeConsole(Console):
     """rich would end the process itself when the reader is gone; our exit code says which it was."""
 

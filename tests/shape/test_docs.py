@@ -9,7 +9,8 @@ import click
 import pytest
 
 from remediator.cli import COMMANDS, cli
-from remediator.cli.reference import HEAD, PAGES as REFERENCE_PAGES
+from remediator.cli.reference import HEAD
+from remediator.cli.reference import PAGES as REFERENCE_PAGES
 from remediator.core.event import MEANING, EventType
 
 ROOT = Path(__file__).resolve().parents[2]

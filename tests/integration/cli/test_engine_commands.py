@@ -349,6 +349,7 @@ def test_command_when_the_engine_says_no_then_one_message_and_the_right_code(
         pytest.param("http://nosuch.invalid", 3, "no engine answers at http://nosuch.invalid", id="no such name"),
         pytest.param("127.0.0.1:9095", 2, "is no address of an engine", id="no scheme"),
         pytest.param("http://", 2, "is no address of an engine", id="no host"),
+        pytest.param("http://alice:s3cret@127.0.0.1:1", 3, "at http://127.0.0.1:1 (", id="a password in it"),
         pytest.param("ftp://engine", 2, "is no address of an engine", id="another scheme"),
     ],
 )
@@ -357,6 +358,7 @@ def test_command_when_no_engine_is_there_then_says_what_to_do(url: str, code: in
 
     assert (result.exit_code, result.stdout) == (code, "")
     assert text in result.stderr
+    assert "s3cret" not in result.stderr
 
 
 @pytest.mark.parametrize(

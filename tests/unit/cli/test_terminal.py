@@ -7,7 +7,17 @@ import sys
 
 import pytest
 
-from remediator.cli.terminal import complain, fold, label_text, print_fields, print_json, printable, say, value_text
+from remediator.cli.terminal import (
+    complain,
+    fold,
+    label_text,
+    print_fields,
+    print_json,
+    printable,
+    say,
+    shown_url,
+    value_text,
+)
 
 ESC = "\x1b"
 
@@ -77,6 +87,19 @@ def test_fields_when_printed_then_line_up_and_leave_out_what_is_empty(capsys: py
     print_fields({"mode": "enforce", "nothing": "", "none": None, "in_it": {"run_id": "r1"}, "is_ready": True})
 
     assert capsys.readouterr().out == "mode      enforce\nis ready  yes\nin it\n  run id  r1\n"
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        pytest.param("http://am:9093/x?y=@z", "http://am:9093/x?y=@z", id="none in it"),
+        pytest.param("http://alice:s3cret@am:9093/x", "http://am:9093/x", id="name and password"),
+        pytest.param("http://alice:s3@cret@am", "http://am", id="an @ in the password"),
+        pytest.param("am:9093", "am:9093", id="no scheme"),
+    ],
+)
+def test_shown_url_when_it_holds_a_password_then_leaves_it_out(url: str, shown: str) -> None:
+    assert shown_url(url) == shown
 
 
 @pytest.mark.parametrize(
