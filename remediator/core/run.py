@@ -340,7 +340,7 @@ class Situation:
         away: how long the engine was down in total since each moment, as a function.
         pause: a person stopped all acts.
         has_told: message kinds whose ending people were told of lately, so that they are not told again.
-        is_reopened: the same values fire again, as another subject.
+        is_reopened: the same values fired again after it, as another subject.
     """
 
     now: datetime

@@ -261,15 +261,17 @@ def waiting(conn: Connection) -> list[str]:
 
 
 def is_reopened(conn: Connection, plan: Plan) -> bool:
-    """Whether the same values fire again, as another subject."""
+    """Whether the same values fired again after this subject, as another one, be that over again or not."""
+    opened_at = select(subject.c.opened_at).where(subject.c.id == plan.subject_id).scalar_subquery()
     query = select(subject.c.id).where(
         subject.c.playbook == plan.playbook,
         subject.c.case_name == plan.case,
         subject.c.per_key == plan.per_key,
-        OPEN_BY_ALERTS,
         subject.c.id != plan.subject_id,
+        subject.c.is_by_hand == 0,
+        subject.c.opened_at > opened_at,
     )
-    return conn.execute(query).first() is not None
+    return conn.execute(query.limit(1)).first() is not None
 
 
 def count_by_phase(conn: Connection) -> dict[str, int]:
