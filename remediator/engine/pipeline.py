@@ -157,7 +157,7 @@ class Pipeline:
             last_word_at = subjects.last_word_at(conn, subject.id) or subject.opened_at
             pause = self._pause(conn)
             told = {kind: runs.told_at(conn, plan.playbook, plan.per_key, ending_of(kind, run)) for kind in MessageKind}
-            is_reopened = runs.is_reopened(conn, plan)
+            is_reopened = bool(plan.resolved) and runs.is_reopened(conn, plan)
         in_force = self._reloader.now
         gap = tell_gap(run)
         return Situation(

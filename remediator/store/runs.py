@@ -261,15 +261,22 @@ def waiting(conn: Connection) -> list[str]:
 
 
 def is_reopened(conn: Connection, plan: Plan) -> bool:
-    """Whether the same values fired again after this subject, as another one, be that over again or not."""
+    """Whether the same values fired again after this subject, as another one, be that over again or not.
+
+    Asked by way of the later subject's run, since runs are indexed by their values.
+    """
     opened_at = select(subject.c.opened_at).where(subject.c.id == plan.subject_id).scalar_subquery()
-    query = select(subject.c.id).where(
-        subject.c.playbook == plan.playbook,
-        subject.c.case_name == plan.case,
-        subject.c.per_key == plan.per_key,
-        subject.c.id != plan.subject_id,
-        subject.c.is_by_hand == 0,
-        subject.c.opened_at > opened_at,
+    query = (
+        select(run.c.id)
+        .join(subject, subject.c.id == run.c.subject_id)
+        .where(
+            run.c.playbook == plan.playbook,
+            run.c.per_key == plan.per_key,
+            run.c.case_name == plan.case,
+            run.c.subject_id != plan.subject_id,
+            subject.c.is_by_hand == 0,
+            subject.c.opened_at > opened_at,
+        )
     )
     return conn.execute(query.limit(1)).first() is not None
 
