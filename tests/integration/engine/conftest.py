@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -221,12 +221,22 @@ class Bench:
             return verify(conn, None).ok
 
 
-@pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
+def new_bench(folder: Path) -> Bench:
     """With two containers, and no playbook and no engine yet."""
-    bench = Bench(tmp_path)
+    bench = Bench(folder)
     for name in ("trainer-0", "trainer-1"):
         bench.world.add_container("gpu-07", name)
+    return bench
+
+
+@pytest.fixture
+def make_bench() -> Callable[[Path], Bench]:
+    return new_bench
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    bench = new_bench(tmp_path)
     yield bench
     if bench.app is not None:
         assert bench.verified()

@@ -1,0 +1,128 @@
+"""Killed at every write to the store and at every act: the next engine goes on, and nothing is done twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remediator.clients.fake import Fails, FakeWorld
+from remediator.store.engine import Store
+
+MORE = """
+hold: 1m
+verify: [{alert: resolved, within: 1h}]
+resolved: [{action: notify.send, params: {to: [oncall], title: it is over}}]
+"""
+
+
+class Killed(BaseException):
+    """The process is gone: nothing may catch it."""
+
+
+class Reaper:
+    """Kills at the n-th of the calls that it stands before (or behind)."""
+
+    def __init__(self) -> None:
+        self.left = 0
+        self.has_killed = False
+
+    def arm(self, n: int) -> None:
+        self.left, self.has_killed = n, False
+
+    def pass_by(self) -> None:
+        self.left -= 1
+        if self.left == 0:
+            self.has_killed = True
+            raise Killed
+
+    def before(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def killed_before(*args: Any, **more: Any) -> Any:
+            self.pass_by()
+            return call(*args, **more)
+
+        return killed_before
+
+    def behind(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def killed_behind(*args: Any, **more: Any) -> Any:
+            answer = call(*args, **more)
+            self.pass_by()
+            return answer
+
+        return killed_behind
+
+
+def live(bench: Any, do: Callable[[], Any]) -> None:
+    """Do it; where the engine is killed over it, start the next one, and do it again as a sender would."""
+    for _ in range(2):
+        try:
+            if bench.app is None:
+                bench.start()
+                bench.engine.work()
+            do()
+        except Killed:
+            bench.stop()
+        else:
+            return
+
+
+def story(bench: Any, more: str) -> None:
+    bench.world.fail("docker.restart", Fails.TRANSIENT)
+    live(bench, lambda: None)
+    live(bench, lambda: bench.after("1m"))
+    first = bench.fires(bench.leak())
+    live(bench, lambda: bench.deliver(first))
+    for _ in range(3):
+        live(bench, lambda: bench.after("5m"))
+        live(bench, lambda: bench.deliver(first))
+    live(bench, lambda: bench.after("5m"))
+    end = bench.resolved(bench.leak())
+    live(bench, lambda: bench.deliver(end))
+    live(bench, lambda: bench.after("30m" if "latched" not in more else "2h"))
+
+
+def check(bench: Any) -> None:
+    done = [write for write in bench.world.writes if write.call == "docker.restart" and write.failed is None]
+    assert len(done) == 1
+    assert bench.told().count("oncall: it is over") <= 1
+    assert sum(line.startswith("ml-platform") for line in bench.told()) <= 1
+    rows = bench.runs()
+    assert [(row["phase"], bool(row["outcome"])) for row in rows] == [("closed", True)]
+    started = [(event.data["step"], event.data["attempt"]) for event in bench.events("attempt_started")]
+    finished = [(event.data["step"], event.data["attempt"]) for event in bench.events("attempt_finished")]
+    assert sorted(started) == sorted(finished)
+    assert len(set(started)) == len(started)
+    assert bench.reserved() == []
+    assert bench.engine.status()["open_subjects"] == 0
+    assert bench.verified()
+
+
+@pytest.mark.parametrize("more", [MORE, "latched: true\nguard: {cooldown: 1h}"], ids=["resolved", "latched"])
+@pytest.mark.parametrize("where", ["before a write", "behind a write", "before an act", "behind an act"])
+def test_engine_when_killed_anywhere_then_the_next_one_ends_the_run_and_acts_once(
+    tmp_path: Path, make_bench: Any, monkeypatch: pytest.MonkeyPatch, where: str, more: str
+) -> None:
+    reaper = Reaper()
+    wrap = reaper.before if where.startswith("before") else reaper.behind
+    if where.endswith("write"):
+        monkeypatch.setattr(Store, "write", wrap(Store.write))
+    else:
+        monkeypatch.setattr(FakeWorld, "act", wrap(FakeWorld.act))
+        monkeypatch.setattr(FakeWorld, "tell", wrap(FakeWorld.tell))
+    n = 0
+    while True:
+        n += 1
+        folder = tmp_path / str(n)
+        folder.mkdir()
+        bench = make_bench(folder)
+        bench.restarts(more)
+        reaper.arm(n)
+        story(bench, more)
+        reaper.left = 0
+        check(bench)
+        bench.stop()
+        if not reaper.has_killed:
+            break
+    assert n > (20 if where.endswith("write") else 2)
