@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from remediator.clients.fake import Fails, FakeWorld
+from remediator.errors import StoreUnavailableError
 from remediator.store.engine import Store
 
 MORE = """
@@ -25,7 +27,8 @@ class Killed(BaseException):
 class Reaper:
     """Kills at the n-th of the calls that it stands before (or behind)."""
 
-    def __init__(self) -> None:
+    def __init__(self, error: Callable[[], BaseException] = Killed) -> None:
+        self.error = error
         self.left = 0
         self.has_killed = False
 
@@ -36,7 +39,7 @@ class Reaper:
         self.left -= 1
         if self.left == 0:
             self.has_killed = True
-            raise Killed
+            raise self.error()
 
     def before(self, call: Callable[..., Any]) -> Callable[..., Any]:
         def killed_before(*args: Any, **more: Any) -> Any:
@@ -54,16 +57,27 @@ class Reaper:
         return killed_behind
 
 
+def begin(bench: Any) -> None:
+    """Start an engine; where the store is away, there is none afterwards."""
+    try:
+        bench.start()
+    except StoreUnavailableError:
+        bench.stop()
+        raise
+
+
 def live(bench: Any, do: Callable[[], Any]) -> None:
     """Do it; where the engine is killed over it, start the next one, and do it again as a sender would."""
     for _ in range(2):
         try:
             if bench.app is None:
-                bench.start()
+                begin(bench)
                 bench.engine.work()
             do()
         except Killed:
             bench.stop()
+        except StoreUnavailableError:
+            bench.clock.moment += timedelta(seconds=10)
         else:
             return
 
@@ -99,6 +113,23 @@ def check(bench: Any) -> None:
     assert bench.verified()
 
 
+def passes(reaper: Reaper, folder: Path, make_bench: Any, more: str) -> int:
+    """Tell the story again and again, with the error at another place each time, until there is no place left."""
+    n = 0
+    while True:
+        n += 1
+        (folder / str(n)).mkdir()
+        bench = make_bench(folder / str(n))
+        bench.restarts(more)
+        reaper.arm(n)
+        story(bench, more)
+        reaper.left = 0
+        check(bench)
+        bench.stop()
+        if not reaper.has_killed:
+            return n
+
+
 @pytest.mark.parametrize("more", [MORE, "latched: true\nguard: {cooldown: 1h}"], ids=["resolved", "latched"])
 @pytest.mark.parametrize("where", ["before a write", "behind a write", "before an act", "behind an act"])
 def test_engine_when_killed_anywhere_then_the_next_one_ends_the_run_and_acts_once(
@@ -111,18 +142,13 @@ def test_engine_when_killed_anywhere_then_the_next_one_ends_the_run_and_acts_onc
     else:
         monkeypatch.setattr(FakeWorld, "act", wrap(FakeWorld.act))
         monkeypatch.setattr(FakeWorld, "tell", wrap(FakeWorld.tell))
-    n = 0
-    while True:
-        n += 1
-        folder = tmp_path / str(n)
-        folder.mkdir()
-        bench = make_bench(folder)
-        bench.restarts(more)
-        reaper.arm(n)
-        story(bench, more)
-        reaper.left = 0
-        check(bench)
-        bench.stop()
-        if not reaper.has_killed:
-            break
-    assert n > (20 if where.endswith("write") else 2)
+    assert passes(reaper, tmp_path, make_bench, more) > (20 if where.endswith("write") else 2)
+
+
+@pytest.mark.parametrize("where", ["before", "behind"])
+def test_engine_when_the_store_is_away_at_any_write_then_it_goes_on_by_itself_and_acts_once(
+    tmp_path: Path, make_bench: Any, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    reaper = Reaper(lambda: StoreUnavailableError("the disk is full"))
+    monkeypatch.setattr(Store, "write", getattr(reaper, where)(Store.write))
+    assert passes(reaper, tmp_path, make_bench, MORE) > 20
