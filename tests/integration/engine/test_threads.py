@@ -1,0 +1,98 @@
+"""Deciding and reserving is one transaction on one writer: real threads cannot both take the last place."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from remediator.core.guard import Word
+
+PER_RANK = """
+playbook: per-rank
+match: [alertname = Stuck]
+per: [rank]
+guard: {cooldown: 0s}
+steps: [{action: docker.restart, params: {container: "{{ labels.container_name }}"}}]
+"""
+
+
+def plans(bench: Any, n: int, container: str, limit: int) -> None:
+    """So many plans that wait to be judged; ``{}`` in the container's name is the plan's number."""
+    bench.playbook(PER_RANK)
+    bench.playbook(f"policy: site\nmax_concurrent_runs: {limit}\n", "site.policy.yaml")
+    for name in {container.format(number) for number in range(n)}:
+        bench.world.add_container("gpu-07", name)
+    bench.start()
+    bench.after("1m")
+    alerts = [
+        bench.fires({"alertname": "Stuck", "rank": str(number), "container_name": container.format(number)})
+        for number in range(n)
+    ]
+    bench.deliver_later(*alerts)
+    assert len(bench.runs()) == n
+
+
+def reserve_at_once(bench: Any) -> Counter[Word]:
+    """One thread per plan, all let go together."""
+    rows = bench.runs()
+    gate = threading.Barrier(len(rows))
+    words: list[Word] = []
+    policy = bench.engine._reloader.now.playbooks.policy
+
+    def judge(run_id: str) -> None:
+        run = bench.engine.pipeline.run(run_id)
+        gate.wait()
+        words.append(bench.engine.pipeline._reserver.reserve(run, policy)[0].word)
+
+    threads = [threading.Thread(target=judge, args=(row["run_id"],)) for row in rows]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(words) == len(rows)
+    return Counter(words)
+
+
+@pytest.mark.parametrize("n", [16, 64])
+def test_reserve_when_many_threads_want_two_places_then_two_get_one(bench: Any, n: int) -> None:
+    plans(bench, n, "c{}", limit=2)
+    assert reserve_at_once(bench) == {Word.ALLOW: 2, Word.WAIT: n - 2}
+    assert len(bench.reserved()) == 2
+
+
+def test_reserve_when_many_threads_want_one_target_then_one_gets_it(bench: Any) -> None:
+    plans(bench, 16, "trainer-0", limit=100)
+    assert reserve_at_once(bench) == {Word.ALLOW: 1, Word.WAIT: 15}
+    assert bench.reserved() == ["docker:gpu-07/trainer-0"]
+
+
+def test_engine_when_its_threads_run_then_never_more_than_the_limit_act_at_once(bench: Any) -> None:
+    plans(bench, 16, "c{}", limit=2)
+    lock = threading.Lock()
+    at_work: list[int] = [0, 0]  # now, most
+    act = bench.world.act
+
+    def counted(call: str, *args: Any) -> None:
+        with lock:
+            at_work[0] += 1
+            at_work[1] = max(at_work)
+        threading.Event().wait(0.02)
+        act(call, *args)
+        with lock:
+            at_work[0] -= 1
+
+    bench.world.act = counted
+    dispatch = bench.engine._dispatch
+    dispatch.start()
+    until = threading.Event()
+    for _ in range(200):
+        if len(bench.acts()) == 16:
+            break
+        until.wait(0.1)
+    assert dispatch.stop(timedelta(seconds=10))
+    assert len(bench.acts()) == 16
+    assert at_work == [0, 2]
