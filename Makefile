@@ -12,7 +12,7 @@ help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' Makefile
 
 setup:  ## everything the other targets need: .venv, and as root the Debian packages
-	@$(SETUP) parts
+	@$(SETUP) tests
 
 check:  ## format, lint, types, import layers, unit tests (a minute; needs only Python)
 	@$(SETUP) python
@@ -23,7 +23,7 @@ check:  ## format, lint, types, import layers, unit tests (a minute; needs only 
 	$(PY) -m pytest -q tests/unit tests/shape
 
 test:  ## all tests, on a real Docker engine, Prometheus and Alertmanager (PYTEST="-k restart" adds arguments)
-	@$(SETUP) parts
+	@$(SETUP) tests
 	@PYTHONPATH=tests $(PY) -m realparts.alertmanager
 	REMEDIATOR_REQUIRE=docker,alertmanager $(PY) -m pytest -q $(PYTEST)
 

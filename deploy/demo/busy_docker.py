@@ -58,9 +58,12 @@ class BusyDocker:
                     connection.request(self.command, self.path, body or None, dict(self.headers))
                     answer = connection.getresponse()
                     headers = {name: value for name, value in answer.getheaders() if name.lower() not in HOP_BY_HOP}
-                    self.answer(answer.status, headers, answer.read())
+                    status, text = answer.status, answer.read()
+                except OSError as error:
+                    status, headers, text = 502, {}, str(error).encode()
                 finally:
                     connection.close()
+                self.answer(status, headers, text)
 
             def answer(self, status: int, headers: dict[str, str], body: bytes) -> None:
                 self.send_response(status)

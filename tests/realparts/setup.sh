@@ -2,7 +2,8 @@
 # Puts on this machine what the project's make targets need, and nothing that is there already.
 #
 #   setup.sh python   .venv with the project and its development tools, at the versions of constraints.txt
-#   setup.sh parts    the real parts of the tests and the demo: Docker engine, Prometheus, Alertmanager, busybox
+#   setup.sh parts    the real parts of the demo too: Docker engine, Prometheus, Alertmanager, busybox
+#   setup.sh tests    what only the tests want, too: strace (is every answer synced?), haproxy (the Docker socket proxy)
 #   setup.sh lock     constraints.txt anew: the newest versions that fit pyproject.toml, without index addresses
 #
 # As root on a Debian-like machine both install Debian packages where something is missing; anybody else is told what
@@ -47,7 +48,8 @@ apt_install() {
 
 known_units() {
     local unit
-    for unit in docker.socket docker.service containerd.service prometheus.service prometheus-alertmanager.service; do
+    for unit in docker.socket docker.service containerd.service prometheus.service prometheus-alertmanager.service \
+        haproxy.service; do
         if command -v systemctl >/dev/null && [ -e "/lib/systemd/system/$unit" ]; then printf '%s ' "$unit"; fi
     done
 }
@@ -102,7 +104,7 @@ static_busybox() {
 }
 
 set_up_parts() {
-    local missing=()
+    local missing=() tool
     export PATH="$PATH:/usr/sbin:/sbin"
     # Root starts a Docker engine of its own; anybody else needs one that answers.
     if [ "$(id -u)" -eq 0 ]; then
@@ -114,6 +116,9 @@ set_up_parts() {
     static_busybox || missing+=(busybox-static)
     { command -v prometheus && command -v promtool; } >/dev/null || missing+=(prometheus)
     { command -v prometheus-alertmanager && command -v amtool; } >/dev/null || missing+=(prometheus-alertmanager)
+    for tool in "$@"; do
+        command -v "$tool" >/dev/null || missing+=("$tool")
+    done
     if [ ${#missing[@]} -gt 0 ]; then apt_install "${missing[@]}"; fi
 }
 
@@ -135,6 +140,10 @@ parts)
     set_up_python
     set_up_parts
     ;;
+tests)
+    set_up_python
+    set_up_parts strace haproxy
+    ;;
 lock) lock ;;
-*) die "usage: setup.sh python|parts|lock" ;;
+*) die "usage: setup.sh python|parts|tests|lock" ;;
 esac
