@@ -17,6 +17,7 @@ import os
 import re
 import socket
 import subprocess
+import textwrap
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from pathlib import Path
 from realparts.process import Process
 
 _BLOCK = re.compile(
-    r"(?:^<!-- (?P<mark>[^\n]*?) -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
+    r"(?:^ *<!-- (?P<mark>[^\n]*?) -->\n)?^ *```(?P<language>\w*)\n(?P<text>.*?)^ *```$", re.MULTILINE | re.DOTALL
 )
 
 WITHIN_S = 60.0
@@ -58,9 +59,10 @@ class Block:
 
 
 def blocks_of(page: str) -> list[Block]:
-    """All fenced blocks of a page, in order."""
+    """All fenced blocks of a page, in order; those inside a list without its indentation."""
     return [
-        Block(**{name: found[name] or "" for name in ("language", "text", "mark")}) for found in _BLOCK.finditer(page)
+        Block(language=found["language"], text=textwrap.dedent(found["text"]), mark=found["mark"] or "")
+        for found in _BLOCK.finditer(page)
     ]
 
 
