@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,7 +23,7 @@ class EngineFactory(Protocol):
 
 @pytest.fixture
 def engine_factory(tmp_path: Path) -> Iterator[EngineFactory]:
-    """Engines, killed after the test."""
+    """Engines, killed after the test. Whatever happened to one that was up, each line of its log is JSON."""
     made: list[Engine] = []
 
     def make(playbooks: dict[str, str] | None = None, **how: Any) -> Engine:
@@ -32,6 +33,8 @@ def engine_factory(tmp_path: Path) -> Iterator[EngineFactory]:
     yield make
     for engine in made:
         engine.kill()
+    for line in (line for engine in made if engine.was_up for line in engine.log_lines()):
+        assert isinstance(json.loads(line), dict), line
 
 
 @pytest.fixture(scope="session")

@@ -76,7 +76,8 @@ class Engine:
         with_tokens: one token for each role, in files; without, it takes anybody on loopback.
         command: what to run instead of ``python -m remediator``.
         store: the database; default below ``folder``.
-        prefix: in front of the command (``prlimit …``).
+        listen: other than loopback.
+        environ: more variables.
     """
 
     def __init__(
@@ -91,7 +92,8 @@ class Engine:
         with_tokens: bool = True,
         command: Sequence[str] = (sys.executable, "-m", "remediator"),
         store: Path | None = None,
-        prefix: Sequence[str] = (),
+        listen: str = "127.0.0.1",
+        environ: Mapping[str, str] | None = None,
     ) -> None:
         self.folder = folder
         self.store = store or folder / "store" / "remediator.db"
@@ -104,8 +106,9 @@ class Engine:
         self.webhook = f"{self.url}/api/v1/alertmanager"
         self.tokens = {role: f"token-of-{role}-{os.urandom(8).hex()}" for role in ROLES} if with_tokens else {}
         self._command = [*command]
-        self._prefix = [*prefix]
+        self._environ = _environ() | dict(environ or {})
         self.child: subprocess.Popen[bytes] | None = None
+        self.was_up = False
         self.playbooks.mkdir(parents=True)
         for name, text in playbooks.items():
             self.write_playbook(text, name)
@@ -118,7 +121,7 @@ class Engine:
             )
         self.config.write_text(
             f'store_url = "sqlite:///{self.store}"\n'
-            f'listen = "127.0.0.1:{self.port}"\n'
+            f'listen = "{listen}:{self.port}"\n'
             f'playbooks = ["{self.playbooks}"]\n'
             f"{settings}\n"
             f'[docker.hosts.gpu-07]\nurl = "{docker_url}"\n'
@@ -147,7 +150,6 @@ class Engine:
                     "setpriv",
                     "--pdeathsig",
                     "KILL",
-                    *self._prefix,
                     *self._command,
                     "serve",
                     "--config",
@@ -158,7 +160,7 @@ class Engine:
                 stdout=out,
                 stderr=err,
                 start_new_session=True,
-                env=_environ(),
+                env=self._environ,
             )
 
     def start(self) -> None:
@@ -171,6 +173,12 @@ class Engine:
             raise RuntimeError(f"{error}:\n{self.stderr.read_text()[-3000:]}") from None
         if self.has_ended():
             raise RuntimeError(f"the engine ended with {self.wait()}:\n{self.stderr.read_text()[-3000:]}")
+        self.was_up = True
+
+    def refuses_to_start(self) -> tuple[int, str]:
+        """Start one that is to end by itself: its exit code, and what it wrote to stderr."""
+        self.spawn()
+        return self.wait(), self.stderr.read_text()
 
     @property
     def pid(self) -> int:
@@ -257,7 +265,7 @@ class Engine:
             capture_output=True,
             text=True,
             timeout=120,
-            env=_environ() | token,
+            env=self._environ | token,
             check=False,
         )
         return CommandEnd(code=done.returncode, out=done.stdout, err=done.stderr)

@@ -1,8 +1,8 @@
 """A timeline of things done to the world and of what must come of them, in the style of Alertmanager's own tests.
 
 Rows in order, each a deed (``fires``, ``resolves``, …) or an expectation with its window, played against real
-processes → passes, or fails with expected and happened side by side. What happens to the story's containers, what people
-are told and how runs end is all watched: whatever no row expects is a failure, and so is what nobody did in time.
+processes → passes, or fails with expected and happened side by side. What happens to the story's containers, what
+people are told and how runs end is all watched: what no row expects is a failure, and so is what did not come in time.
 """
 
 from __future__ import annotations
@@ -209,9 +209,12 @@ class Stage:
 
         return Until(words=f"{more} more deliveries: {container} {status}", is_so=is_so)
 
-    def was_delivered(self, container: str, status: str) -> Until:
-        """A delivery that says so is stored."""
-        return Until(words=f"delivered: {container} {status}", is_so=lambda: self.n_delivered(container, status) > 0)
+    def was_delivered(self, container: str, status: str, times: int = 1) -> Until:
+        """So many deliveries that say so are stored."""
+        return Until(
+            words=f"delivered {times} times: {container} {status}",
+            is_so=lambda: self.n_delivered(container, status) >= times,
+        )
 
     def play(self, *rows: Row, quiet_s: float = QUIET_S) -> None:
         """Play the story.
