@@ -1,6 +1,6 @@
 """The engine's own texts: what happened to what, why, what was done, did it help, what to do now, and where to look.
 
-Pure. Plain text for people who were woken up; label values stand in it as text and are never read again.
+Pure. Plain text for people who were woken up; label values stand in it as text on one line, and are never read again.
 """
 
 from __future__ import annotations
@@ -18,61 +18,73 @@ TITLE_LIMIT = 150
 
 ENDED = {
     RunOutcome.SUCCEEDED: "done",
-    RunOutcome.UNCHANGED: "nothing had to be changed",
+    RunOutcome.UNCHANGED: "nothing to change",
     RunOutcome.FAILED: "FAILED",
     RunOutcome.UNKNOWN: "outcome UNKNOWN",
     RunOutcome.CANCELLED: "cancelled",
-    RunOutcome.INEFFECTIVE: "done, but it did NOT help",
-    RunOutcome.UNVERIFIED: "done, whether it helped is NOT known",
+    RunOutcome.INEFFECTIVE: "done, did NOT help",
+    RunOutcome.UNVERIFIED: "done, NOT known whether it helped",
     RunOutcome.REFUSED: "refused",
     RunOutcome.EXPIRED: "expired",
-    RunOutcome.STALE: "not done: the alert went silent",
+    RunOutcome.STALE: "not done, the alert went silent",
     RunOutcome.OBSERVED: "observed only",
 }
 
 WHAT_NOW = {
-    RunOutcome.FAILED: "Look at the target and the reason above; nothing more will be tried for this alert.",
-    RunOutcome.UNKNOWN: "Look whether it happened, then settle it: remediator settle {run} happened|did-not-happen"
-    " --reason TEXT. Until then its target stays reserved.",
-    RunOutcome.INEFFECTIVE: "It still fires. Nothing more will be tried for this alert.",
-    RunOutcome.UNVERIFIED: "Look whether it helped. Nothing more will be tried for this alert.",
-    RunOutcome.REFUSED: "Nothing was touched. If it should act, mend what the reason names.",
-    RunOutcome.STALE: "Nothing was done, since nobody could say that it still fires.",
-    RunOutcome.CANCELLED: "Nothing more will be done for this alert.",
+    RunOutcome.FAILED: ["look at the target. Nothing more will be tried until it fires anew."],
+    RunOutcome.UNKNOWN: [
+        "look whether it happened, then say so with one of these:",
+        "  remediator settle {run} happened --reason TEXT",
+        "  remediator settle {run} did-not-happen --reason TEXT",
+        "Until then no other run touches its target.",
+    ],
+    RunOutcome.INEFFECTIVE: ["look yourself. Nothing more will be tried until it fires anew."],
+    RunOutcome.UNVERIFIED: ["look whether it helped. Nothing more will be tried until it fires anew."],
+    RunOutcome.REFUSED: ["act yourself, or mend what the result names. Nothing more will be tried until it fires anew."],
+    RunOutcome.STALE: ["look whether it still fires, and why Alertmanager sent no word of it."],
+    RunOutcome.CANCELLED: ["act yourself if it still fires. Nothing more will be done until it fires anew."],
 }
+"""Lines after "What to do now: "; the first goes on in that line."""
 
 
 def message(kind: MessageKind, run: Run) -> tuple[str, str]:
     """Title and body of one of the engine's own texts. Raises nothing.
 
     Returns:
-        Title, at most ``TITLE_LIMIT`` characters; body, plain text.
+        Title, one line, at most ``TITLE_LIMIT`` characters, how it ended first: pagers cut the rest. Body, plain text.
     """
-    about = subject_text(run.plan)
+    state, lines = _told(kind, run)
+    title = cut(one_line(f"{state}: {run.plan.playbook}: {subject_text(run.plan)}"), TITLE_LIMIT)
+    return title, "\n".join([*lines, "", *_where(run.plan)])
+
+
+def _told(kind: MessageKind, run: Run) -> tuple[str, list[str]]:
     match kind:
         case MessageKind.WAITING:
-            state = "still waits for its turn"
-            lines = [
-                f"Playbook {run.plan.playbook} wants to act and waits for: {waiting_text(run.waits_for)}.",
+            return "still waiting to act", [
+                f"Playbook {run.plan.playbook} wants to act. It waits for: {waiting_text(run.waits_for)}.",
                 "It goes on waiting while the alert fires.",
-                "What to do now: free what it waits for, or act by hand and cancel it:"
-                f" remediator cancel {run.plan.run_id} --reason TEXT",
+                "What to do now: if it cannot wait, act yourself, then cancel it:",
+                f"  remediator cancel {run.plan.run_id} --reason TEXT",
             ]
         case MessageKind.STILL_FIRING:
-            state = "still fires after it was done"
-            lines = [
-                f"Playbook {run.plan.playbook} did what it does, and the alert still fires.",
+            return "still fires after it was done", [
+                f"Playbook {run.plan.playbook} did all that it does, and the alert still fires.",
                 *_done(run),
-                "What to do now: look yourself; there is no second run for this alert.",
+                "What to do now: look yourself. There is no second run until it fires anew.",
             ]
         case MessageKind.REPORT | MessageKind.ESCALATE:
+            what_now = WHAT_NOW.get(run.outcome, []) if run.outcome is not None else []
+            lines = [f"{line.format(run=run.plan.run_id)}" for line in what_now]
+            if lines:
+                lines[0] = f"What to do now: {lines[0]}"
             state = ENDED[run.outcome] if run.outcome is not None else "ended"
-            lines = [*_why(run), *_done(run)]
-            what_now = WHAT_NOW.get(run.outcome) if run.outcome is not None else None
-            if kind is MessageKind.ESCALATE and what_now:
-                lines.append(f"What to do now: {what_now.format(run=run.plan.run_id)}")
-    title = cut(f"{run.plan.playbook}: {about}: {state}", TITLE_LIMIT)
-    return title, "\n".join([*lines, "", *_where(run.plan)])
+            return state, [_result(run), *_done(run), *(lines if kind is MessageKind.ESCALATE else [])]
+
+
+def one_line(text: str) -> str:
+    """The text without line breaks and the like: a label must not look like a line of ours."""
+    return " ".join("".join(char if char.isprintable() else " " for char in text).split())
 
 
 def subject_text(plan: Plan) -> str:
@@ -83,11 +95,9 @@ def subject_text(plan: Plan) -> str:
     return cut(" ".join(str(plan.per[name]) for name in names), 100)
 
 
-def _why(run: Run) -> list[str]:
-    lines = [f"Why: {run.detail}." if run.detail else "Why: nothing was recorded."]
-    if run.reason is not Reason.NONE:
-        lines[0] = f"Why: {run.detail} ({run.reason.value})." if run.detail else f"Why: {run.reason.value}."
-    return lines
+def _result(run: Run) -> str:
+    reason = f" ({run.reason.value})" if run.reason is not Reason.NONE else ""
+    return f"Result: {one_line(run.detail) or 'nothing was recorded'}{reason}"
 
 
 def _done(run: Run) -> list[str]:
@@ -97,14 +107,16 @@ def _done(run: Run) -> list[str]:
         if state.outcome is None and not state.attempts:
             continue
         outcome = state.outcome.value if state.outcome is not None else "not ended"
-        tries = f", {len(state.attempts)} attempts" if len(state.attempts) > 1 else ""
-        why = f": {state.detail}" if state.detail and state.outcome is not Outcome.SUCCEEDED else ""
-        lines.append(f"- {step.describes}: {outcome}{tries}{cut(why, 300)}")
+        tries = f" after {len(state.attempts)} attempts" if len(state.attempts) > 1 else ""
+        # The run's own detail names the step that ended it: not said twice.
+        is_said = state.outcome is Outcome.SUCCEEDED or state.detail in run.detail
+        why = "" if is_said else f": {cut(one_line(state.detail), 300)}"
+        lines.append(f"- {one_line(step.describes)}: {outcome}{tries}{why}")
     return ["What was done:", *lines] if lines else ["What was done: nothing."]
 
 
 def _where(plan: Plan) -> list[str]:
-    labels = ", ".join(f"{name}={value}" for name, value in sorted(plan.labels.items()))
+    labels = one_line(", ".join(f"{name}={value}" for name, value in sorted(plan.labels.items())))
     run = plan.context.get("run", {})
     url = run.get("url", "") if isinstance(run, Mapping) else ""
     lines = [f"Alert: {cut(labels, 600)}", f"Run: {plan.run_id}", f"More: {url}"]

@@ -799,6 +799,20 @@ def phase_of(run: Run, now: Situation) -> Phase:
     return Phase.HOLDING if now.now < now.opened_at + run.plan.hold else Phase.WAITING
 
 
-def waiting_text(reasons: Sequence[str]) -> str:
-    """``waits_for`` for people."""
-    return ", ".join(reason.replace("_", " ") for reason in reasons)
+WAITING_FOR = {
+    Reason.COOLDOWN: "the cooldown",
+    Reason.MAX_RUNS: "its limit max_runs",
+    Reason.CONCURRENCY: "a place among the runs at work (max_concurrent_runs)",
+    Reason.BUSY_TARGET: "another run that has its target",
+    Reason.PAUSED: "the end of the pause",
+    Reason.UNREACHABLE: "its target's system to answer",
+    Reason.NOT_KNOWN_TO_FIRE: "a delivery that says that the alert still fires",
+}
+
+
+def waiting_text(waits_for: Sequence[str]) -> str:
+    """``waits_for`` for people: ``the cooldown; another run that has its target (docker:gpu-07/trainer-0)``."""
+    pairs = [what.partition(":")[::2] for what in waits_for]
+    busy = ", ".join(ref for rule, ref in pairs if rule == "busy")
+    texts = [WAITING_FOR.get(Reason(reason), reason.replace("_", " ")) for rule, reason in pairs if rule != "busy"]
+    return "; ".join(f"{text} ({busy})" if text == WAITING_FOR[Reason.BUSY_TARGET] else text for text in texts)

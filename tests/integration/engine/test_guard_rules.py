@@ -366,7 +366,7 @@ def test_tell_after_when_a_plan_waits_so_long_then_people_are_told_once_and_it_g
     bench.after("19m")
     assert bench.told() == []
     bench.after("2h")
-    assert bench.told() == ["oncall: restart: trainer-0 gpu-07: still waits for its turn"]
+    assert bench.told() == ["oncall: still waiting to act: restart: trainer-0 gpu-07"]
     bench.after("3h")
     assert bench.acts() == [RESTARTED] * 2
 

@@ -34,7 +34,7 @@ def fire(bench: Any) -> None:
 def test_report_when_a_run_acted_then_its_end_is_told_once(bench: Any) -> None:
     begin(bench)
     bench.after("20m")
-    assert bench.told() == ["ml-platform: restart: trainer-0 gpu-07: done"]
+    assert bench.told() == ["ml-platform: done: restart: trainer-0 gpu-07"]
 
 
 def test_report_when_a_run_changed_nothing_then_nobody_is_told(bench: Any) -> None:
@@ -51,7 +51,7 @@ def test_escalate_when_it_failed_and_fires_on_then_people_are_told(bench: Any) -
     bench.world.fail("docker.restart", Fails.PERMANENT)
     begin(bench)
     bench.after("3h")
-    assert bench.told() == ["oncall: restart: trainer-0 gpu-07: FAILED"]
+    assert bench.told() == ["oncall: FAILED: restart: trainer-0 gpu-07"]
 
 
 def test_escalate_when_a_refused_one_is_over_and_nothing_was_changed_then_nobody_is_told(bench: Any) -> None:
@@ -71,7 +71,7 @@ def test_escalate_when_the_message_fails_then_it_is_tried_again(bench: Any) -> N
     bench.world.fail("notify.send", Fails.TRANSIENT, times=2)
     begin(bench)
     bench.after("1m")
-    assert bench.told() == ["oncall: restart: trainer-0 gpu-07: FAILED"]
+    assert bench.told() == ["oncall: FAILED: restart: trainer-0 gpu-07"]
 
 
 def test_escalate_when_the_same_ending_comes_again_within_the_cooldown_then_it_is_told_once(bench: Any) -> None:
@@ -140,8 +140,8 @@ def test_still_firing_when_it_fires_a_cooldown_after_success_then_people_are_tol
         bench.after("1h")
         bench.deliver(bench.fires(bench.leak(), ago="1h"))
     assert bench.told() == [
-        "ml-platform: restart: trainer-0 gpu-07: done",
-        "oncall: restart: trainer-0 gpu-07: still fires after it was done",
+        "ml-platform: done: restart: trainer-0 gpu-07",
+        "oncall: still fires after it was done: restart: trainer-0 gpu-07",
     ]
     assert bench.acts() == [RESTARTED]
     assert bench.world.writes[-1].at - bench.world.writes[0].at == timedelta(hours=2)
@@ -220,7 +220,7 @@ def test_resolved_when_it_is_over_before_the_run_has_ended_then_its_steps_come_a
     begin(bench, f"verify: [{{alert: resolved, within: 1h}}]\n{OVER}")
     bench.after("5m")
     resolve(bench)
-    assert bench.told() == ["ml-platform: restart: trainer-0 gpu-07: done", "oncall: it is over"]
+    assert bench.told() == ["ml-platform: done: restart: trainer-0 gpu-07", "oncall: it is over"]
 
 
 def test_resolved_when_it_starts_what_was_stopped_then_it_may(bench: Any) -> None:

@@ -259,7 +259,7 @@ def test_unknown_when_nobody_can_tell_then_the_run_is_unknown_its_target_stays_a
     assert bench.ended() == ("unknown", "unknown_effect")
     assert bench.reserved() == ["docker:gpu-07/trainer-0"]
     assert bench.engine.status()["unsettled_runs"] == [run_id]
-    assert bench.told()[0] == "oncall: restart: trainer-0 gpu-07: outcome UNKNOWN"
+    assert bench.told()[0] == "oncall: outcome UNKNOWN: restart: trainer-0 gpu-07"
     bench.after("24h")
     assert len(bench.acts()) == 1
 

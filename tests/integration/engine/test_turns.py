@@ -125,7 +125,7 @@ def test_turn_when_it_waits_for_a_word_then_people_are_told_after_tell_after(ben
     bench.after("59m")
     assert bench.told() == []
     bench.after("2h")
-    assert bench.told() == ["oncall: restart: trainer-0 gpu-07: still waits for its turn"]
+    assert bench.told() == ["oncall: still waiting to act: restart: trainer-0 gpu-07"]
     bench.deliver(bench.fires(bench.leak(), ago="5h"))
     assert bench.acts() == [RESTARTED]
 
@@ -169,7 +169,7 @@ def test_retry_when_judged_anew_after_an_absence_and_it_must_wait_then_people_ar
     begin(bench, steps=SLOW_RETRY)
     bench.away("1h")
     bench.after("5h")
-    assert bench.told() == ["oncall: restart: trainer-0 gpu-07: still waits for its turn"]
+    assert bench.told() == ["oncall: still waiting to act: restart: trainer-0 gpu-07"]
 
 
 def test_retry_when_resolved_while_the_engine_was_away_then_the_run_is_cancelled(bench: Any) -> None:
@@ -272,7 +272,7 @@ def test_resolve_when_stop_on_resolve_is_set_then_the_run_ends_before_the_next_s
     begin(bench, "stop_on_resolve: true", steps=TWO_STEPS)
     assert bench.acts() == [RESTARTED]
     assert bench.ended() == ("cancelled", "resolved")
-    assert bench.told() == ["ml-platform: restart: trainer-0 gpu-07: cancelled"]
+    assert bench.told() == ["ml-platform: cancelled: restart: trainer-0 gpu-07"]
 
 
 # -- cancel
