@@ -11,9 +11,10 @@ from typing import Any, cast
 
 from remediator import __version__
 from remediator.actions import REGISTRY
+from remediator.clients.alertmanager import Alertmanager, Login
 from remediator.clients.dockerd import Dockerd, DockerdReader
 from remediator.clients.notifier import AppriseNotifier
-from remediator.clients.ports import Clients, DockerHost, ReadOnlyClients
+from remediator.clients.ports import AlertmanagerReader, Clients, DockerHost, ReadOnlyClients
 from remediator.core.action import JsonValue
 from remediator.core.alert import RawDelivery
 from remediator.core.event import Event, EventType, utc_text
@@ -25,13 +26,14 @@ from remediator.engine.life import Life
 from remediator.engine.people import PauseSwitch, People
 from remediator.engine.pipeline import Pipeline
 from remediator.engine.receive import Intake, Receipt, Receiver
+from remediator.engine.reconcile import Reconciler
 from remediator.engine.record import Recorder
 from remediator.engine.recover import Keeper, recover
 from remediator.engine.reload import Reloader
 from remediator.engine.reserve import Reserver
 from remediator.errors import PlaybooksRefusedError, RequestError, StoreUnavailableError
 from remediator.loading import LoadContext, Loaded, load
-from remediator.settings import Settings, notify_urls, secret_values
+from remediator.settings import Settings, notify_urls, read_secret_file, secret_values
 from remediator.store import audit, inbox, runs, subjects
 from remediator.store.engine import Store, open_readonly, open_store
 from remediator.store.runs import RunRow
@@ -102,7 +104,23 @@ def build_app(settings: Settings) -> App:
         notifier=AppriseNotifier(urls),
         notify_targets=tuple(sorted(urls)),
     )
-    return App(settings, clients)
+    return App(settings, clients, alertmanagers=alertmanager_readers(settings))
+
+
+def alertmanager_readers(settings: Settings) -> dict[str, AlertmanagerReader]:
+    """The configured Alertmanagers by URL."""
+    wanted = settings.alertmanager
+    login = Login(
+        token=_secret(wanted.token_file),
+        username=wanted.username,
+        password=_secret(wanted.password_file),
+        tls_ca=str(wanted.tls_ca or ""),
+    )
+    return {url: Alertmanager(url, login) for url in wanted.urls}
+
+
+def _secret(file: Path | None) -> Callable[[], str] | None:
+    return None if file is None else (lambda: read_secret_file(file)[0])
 
 
 def build_dry_app(settings: Settings) -> DryApp:
@@ -164,6 +182,7 @@ class App:
 
     Args:
         clients: the real ones, or a test's.
+        alertmanagers: URL → whom to ask what fires; None or empty = deliveries alone say it.
         load: reads the playbooks; None = from the settings' folders.
         jitter: see ``Executor``; None = random.
     """
@@ -173,6 +192,7 @@ class App:
         settings: Settings,
         clients: Clients,
         *,
+        alertmanagers: Mapping[str, AlertmanagerReader] | None = None,
         clock: Clock | None = None,
         load: Callable[[], Loaded] | None = None,
         jitter: Callable[[], float] | None = None,
@@ -194,11 +214,12 @@ class App:
         executor = Executor(store, recorder, REGISTRY, clients, when, **({} if jitter is None else {"jitter": jitter}))
         self.pipeline = Pipeline(store, recorder, self._reloader, REGISTRY, reserver, executor, when, self._life, pause)
         self._dispatch = Dispatch(self.pipeline.advance, when, settings.workers)
-        self.pipeline.attach(self._dispatch)
         self._intake = Intake(
             store, recorder, self._reloader, REGISTRY, when, self._life, self._dispatch, settings.expire_after
         )
         self._receiver = Receiver(store, recorder, self._intake, self.metrics)
+        self._reconciler = self._make_reconciler(alertmanagers or {})
+        self.pipeline.attach(self._dispatch, self._reconciler.hear if self._reconciler is not None else None)
         self._people = People(store, recorder, self._reloader, REGISTRY, when, self._dispatch)
         self._keeper = Keeper(
             self._life,
@@ -207,6 +228,23 @@ class App:
             on_change=lambda: self.reload("file change"),
         )
         self._watch_gauges()
+
+    def _make_reconciler(self, readers: Mapping[str, AlertmanagerReader]) -> Reconciler | None:
+        if not readers:
+            return None
+        reconciler = Reconciler(
+            readers,
+            receiver=self.settings.alertmanager.receiver,
+            starts=self.settings.reconcile.starts,
+            store=self._store,
+            recorder=self._recorder,
+            intake=self._intake,
+            accept=self.accept,
+            clock=self._clock,
+            metrics=self.metrics,
+        )
+        self._intake.tell_of_cut_groups(reconciler.note_cut)
+        return reconciler
 
     # -- life
 
@@ -221,6 +259,8 @@ class App:
         self._dispatch.start()
         self._intake.start()
         self._keeper.start()
+        if self._reconciler is not None:
+            self._reconciler.start()
 
     def prepare(self) -> None:
         """All of ``start`` but the threads: tests drive ``work`` themselves. Raises as ``start``."""
@@ -243,9 +283,10 @@ class App:
             When something is due next, None when nothing is.
         """
         self._intake.expire()
+        asks_at = self._reconciler.step() if self._reconciler is not None else None
         while self._intake.handle_waiting():
             pass
-        return self._dispatch.run_due()
+        return min((at for at in (asks_at, self._dispatch.run_due()) if at is not None), default=None)
 
     def stop(self) -> None:
         """Take nothing new, let what runs end within ``shutdown_grace``, close the store.
@@ -255,6 +296,8 @@ class App:
         if self._is_stopping:
             return
         self._is_stopping = True
+        if self._reconciler is not None:
+            self._reconciler.stop()
         self._keeper.stop()
         self._intake.stop()
         is_clean = self._dispatch.stop(self.settings.shutdown_grace)

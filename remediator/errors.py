@@ -59,6 +59,9 @@ class Reason(StrEnum):
     TARGET_CHANGED = "target_changed"
     UNREACHABLE = "unreachable"
     NOT_KNOWN_TO_FIRE = "not_known_to_fire"
+    SILENCED = "silenced"
+    INHIBITED = "inhibited"
+    ALERTMANAGER_AWAY = "alertmanager_away"
     # of a run's end
     RESOLVED = "resolved"
     EXPIRED = "expired"

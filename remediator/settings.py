@@ -164,6 +164,38 @@ class DockerSettings(_Table):
     hosts: dict[str, DockerHostSettings] = Field(default_factory=dict, description="Docker engines by host name.")
 
 
+class AlertmanagerSettings(_Table):
+    """Alertmanagers to ask what fires. Without any the engine knows only what it is sent."""
+
+    urls: Texts = Field(
+        default=(), description="Base URLs, all that deliver here: http://alertmanager:9093. All of an HA pair."
+    )
+    receiver: str = Field(
+        default="", description="Name of the receiver that delivers here; needed to notice what was never delivered."
+    )
+    token_file: Path | None = Field(default=None, description="File with a bearer token for the API.")
+    username: str = Field(default="", description="For HTTP basic.")
+    password_file: Path | None = Field(default=None, description="File with the password for HTTP basic.")
+    tls_ca: Path | None = Field(default=None, description="CA that signed the Alertmanagers' certificates.")
+
+    @field_validator("urls")
+    @classmethod
+    def _http_urls(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for url in value:
+            if urlsplit(url).scheme not in ("http", "https"):
+                raise ValueError("must begin with http:// or https://")
+        return tuple(url.rstrip("/") for url in value)
+
+
+class ReconcileSettings(_Table):
+    """What the answers of the Alertmanagers may do beside closing and keeping open."""
+
+    starts: bool = Field(
+        default=False,
+        description="Take an alert that fires and was never delivered here as delivered. Needs alertmanager.receiver.",
+    )
+
+
 class NotifySettings(_Table):
     """Where messages go: apprise URLs, from one of three places. All of them are secrets."""
 
@@ -210,6 +242,10 @@ class Settings(BaseSettings):
         default=LabelMapSettings(), description="Which labels say where an alert comes from."
     )
     docker: DockerSettings = Field(default=DockerSettings(), description="Docker engines to act on.")
+    alertmanager: AlertmanagerSettings = Field(
+        default=AlertmanagerSettings(), description="Alertmanagers to ask what fires."
+    )
+    reconcile: ReconcileSettings = Field(default=ReconcileSettings(), description="What their answers may do.")
     notify: dict[str, NotifySettings] = Field(default_factory=dict, description="Notification targets by name.")
     report_to: Texts = Field(default=(), description="Targets told how a run ended, where a playbook names none.")
     escalate_to: Texts = Field(default=(), description="Targets told of an end without a fix, where it names none.")
@@ -525,6 +561,12 @@ def _contradictions(settings: Settings) -> Iterator[tuple[tuple[str | int, ...],
             yield (*place, "tls_cert"), "tls_cert and tls_key go together"
         if (host.tls_ca or host.tls_cert) and not host.url.startswith("tcp://"):
             yield (*place, "url"), "TLS is for tcp:// alone"
+    if settings.reconcile.starts and not (settings.alertmanager.urls and settings.alertmanager.receiver):
+        yield ("reconcile", "starts"), "needs alertmanager.urls and alertmanager.receiver"
+    if bool(settings.alertmanager.username) != (settings.alertmanager.password_file is not None):
+        yield ("alertmanager", "username"), "username and password_file go together"
+    if settings.alertmanager.username and settings.alertmanager.token_file is not None:
+        yield ("alertmanager", "token_file"), "give a token_file, or username and password_file, not both"
     for name, target in settings.notify.items():
         if not (target.urls or target.urls_file or target.urls_env):
             yield ("notify", name), "needs urls, urls_file or urls_env"
@@ -539,12 +581,17 @@ def _secret_files(settings: Settings) -> Iterator[tuple[str, Path]]:
         yield f"auth.tokens, {token.name}", token.file
     for basic in settings.auth.basic:
         yield f"auth.basic, {basic.username}", basic.password_file
+    for field in ("token_file", "password_file"):
+        if (file := getattr(settings.alertmanager, field)) is not None:
+            yield f"alertmanager.{field}", file
     for name, target in settings.notify.items():
         if target.urls_file is not None:
             yield f"notify.{name}.urls_file", target.urls_file
 
 
 def _plain_files(settings: Settings) -> Iterator[tuple[str, Path]]:
+    if settings.alertmanager.tls_ca is not None:
+        yield "alertmanager.tls_ca", settings.alertmanager.tls_ca
     for name in ("tls_cert", "tls_key", "tls_client_ca"):
         if (file := getattr(settings, name)) is not None:
             yield name, file

@@ -142,6 +142,17 @@ class Metrics:
         self.paused = Gauge("remediator_paused", "1 while a person has paused the engine.", registry=registry)
         self.open_episodes = Gauge("remediator_open_episodes", "Label sets that fire.", registry=registry)
         self.open_subjects = Gauge("remediator_open_subjects", "Open subjects of playbooks.", registry=registry)
+        self.alertmanager_ok = Gauge(
+            "remediator_alertmanager_ok",
+            "1 when the Alertmanager at this URL answered when it was last asked, 0 when it did not.",
+            ("url",),
+            registry=registry,
+        )
+        self.missed_alerts = Gauge(
+            "remediator_missed_alerts",
+            "Alerts that an Alertmanager lists for our receiver and that were never delivered here.",
+            registry=registry,
+        )
         self.due_runs = Gauge("remediator_due_runs", "Runs with a due time, future or past.", registry=registry)
         self.overdue_runs = Gauge(
             "remediator_overdue_runs", "Runs whose due time has passed and that no worker has taken.", registry=registry

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Protocol, TypeVar
 
 from remediator.errors import InvalidTargetError, Reason
@@ -126,6 +127,45 @@ class Notifier(Protocol):
             PermanentActionError: there is no such target, or its fate is not known after ``timeout_s``.
             TransientActionError: a service did not take it.
         """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedAlert:
+    """One alert as an Alertmanager's API lists it.
+
+    Attributes:
+        starts_at, ends_at: as sent, RFC 3339.
+        is_active: it fires and nothing mutes it.
+        muted_by: "silenced" or "inhibited", "" when it is active or not processed yet.
+        receivers: names of the receivers that its routes lead to.
+    """
+
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    starts_at: str
+    ends_at: str
+    generator_url: str
+    fingerprint: str
+    is_active: bool
+    muted_by: str
+    receivers: tuple[str, ...]
+
+
+class AlertmanagerReader(Protocol):
+    """One Alertmanager, looked at."""
+
+    def alerts(self) -> tuple[ListedAlert, ...]:
+        """All alerts that it has, silenced and inhibited ones too.
+
+        Raises:
+            AccessDeniedError: it does not let us.
+            TransientActionError: it cannot be reached or gives no proper answer.
+        """
+        ...
+
+    def started_at(self) -> datetime:
+        """Since when it runs, aware UTC. Raises as ``alerts``."""
         ...
 
 

@@ -25,6 +25,7 @@ class EventType(StrEnum):
     ALERT_UNMATCHED = "alert_unmatched"
     ALERT_IGNORED = "alert_ignored"
     ALERT_NOT_PLANNED = "alert_not_planned"
+    ALERT_MISSED = "alert_missed"
     EPISODE_OPENED = "episode_opened"
     EPISODE_ENDED = "episode_ended"
     SUBJECT_OPENED = "subject_opened"
@@ -56,6 +57,7 @@ MEANING: Mapping[EventType, str] = {
     EventType.ALERT_UNMATCHED: "No playbook matches this alert. Once per episode.",
     EventType.ALERT_IGNORED: "A playbook's case says that this alert is left alone. Once per episode.",
     EventType.ALERT_NOT_PLANNED: "An alert matched and nothing was planned for it; the reason is in the data.",
+    EventType.ALERT_MISSED: "An Alertmanager lists an alert for our receiver that was never delivered here.",
     EventType.EPISODE_OPENED: "A label set began to fire.",
     EventType.EPISODE_ENDED: "It ended: resolved, or expired without a word.",
     EventType.SUBJECT_OPENED: "A playbook has something to be about: the first alert with its `per` values fires.",

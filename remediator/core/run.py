@@ -323,18 +323,41 @@ def _map(value: Any) -> Mapping[str, Any]:
 # -- what is going on around the run ---------------------------------------------------------------------------------
 
 
+class Heard(StrEnum):
+    """What the Alertmanagers say of a subject when they are asked now."""
+
+    FIRES = "fires"
+    SILENCED = "silenced"
+    INHIBITED = "inhibited"
+    ABSENT = "absent"
+    NO_ANSWER = "no_answer"
+
+
+WHY_NOT = {
+    Heard.SILENCED: Reason.SILENCED,
+    Heard.INHIBITED: Reason.INHIBITED,
+    Heard.ABSENT: Reason.NOT_KNOWN_TO_FIRE,
+    Heard.NO_ANSWER: Reason.ALERTMANAGER_AWAY,
+}
+"""What a run then waits for."""
+
+RESOLVED_BY = frozenset({"resolved", "absent"})
+"""Ends of a subject that mean that it is over: somebody said so, or no Alertmanager has it any more."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
     """What ``next_move`` has to know beside the run itself, all of one moment.
 
     Attributes:
         is_open: its subject still fires, as far as deliveries say.
-        close_reason: resolved, expired, "" while it is open.
+        close_reason: resolved, absent, expired, "" while it is open.
         opened_at, closed_at: of the subject.
         opener_fires: the alert that the plan was made from has not ended.
         last_word_at: of the newest delivery that said that the subject fires.
         n_alerts: how many of its alerts fire.
         mode: of its playbook and policy now, the stricter; None when the playbook is gone.
+        heard: what the Alertmanagers say now; None where none is configured, or it is not its turn.
         up_since: since when the engine is up without a gap of five minutes.
         gap_ended_at: end of the last such gap, None = none known.
         away: how long the engine was down in total since each moment, as a function.
@@ -356,6 +379,7 @@ class Situation:
     gap_ended_at: datetime | None = None
     gaps: tuple[tuple[datetime, datetime], ...] = ()
     pause: Pause | None = None
+    heard: Heard | None = None
     has_told: frozenset[MessageKind] = frozenset()
     is_reopened: bool = False
 
@@ -388,6 +412,8 @@ class Replan:
 @dataclass(frozen=True, slots=True)
 class WaitForWord:
     """Its turn has come and its subject is not known to fire."""
+
+    why: Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -465,15 +491,17 @@ def next_move(run: Run, now: Situation) -> Move:
 
 
 def is_known_to_fire(run: Run, now: Situation) -> bool:
-    """Whether the subject is known to fire now, told by deliveries alone.
+    """Whether the subject is known to fire now: by the Alertmanagers' answer, else by deliveries alone.
 
-    It is open (no ``resolved`` since the last delivery), and that delivery is young, or the engine was up since then
-    and would have heard. A run by hand always fires; a latched subject for ``LATCH_LIMIT`` after its last word.
+    By deliveries: it is open (no ``resolved`` since the last one), and that one is young, or the engine was up since
+    then and would have heard. A run by hand always fires; a latched subject for ``LATCH_LIMIT`` after its last word.
     """
     if run.plan.is_by_hand:
         return True
     if run.plan.latched:
         return now.now < now.last_word_at + LATCH_LIMIT
+    if now.heard is not None:
+        return now.is_open and now.heard is Heard.FIRES
     return now.is_open and (now.now - now.last_word_at < HEARD_WITHIN or now.up_since <= now.last_word_at)
 
 
@@ -487,7 +515,7 @@ def _gone(run: Run, now: Situation) -> Finish | None:
         return Finish(RunOutcome.STALE, Reason.NOT_KNOWN_TO_FIRE, "no word for 12 hours")
     if now.is_open:
         return None
-    if now.close_reason == "resolved":
+    if now.close_reason in RESOLVED_BY:
         return Finish(RunOutcome.CANCELLED, Reason.RESOLVED, "the alert was resolved before anything was done")
     return Finish(RunOutcome.STALE, Reason.EXPIRED, "nothing more was heard of the alert before its turn came")
 
@@ -516,7 +544,9 @@ def _turn(run: Run, now: Situation) -> Move:
     tell_at = tell_waiting_at(run)
     if tell_at is not None and now.now >= tell_at:
         return Tell(MessageKind.WAITING, len(run.step(f"message.{MessageKind.WAITING}").attempts) + 1)
-    return Judge() if is_known_to_fire(run, now) else WaitForWord()
+    if is_known_to_fire(run, now):
+        return Judge()
+    return WaitForWord(WHY_NOT.get(now.heard or Heard.ABSENT, Reason.NOT_KNOWN_TO_FIRE))
 
 
 def _has_lost_its_opener(run: Run, now: Situation) -> bool:
@@ -596,7 +626,7 @@ def _resolved_meanwhile(run: Run, now: Situation) -> Finish | None:
         return _gone(run, now)
     if now.is_open or run.plan.is_by_hand or run.plan.latched:
         return None
-    if run.plan.stop_on_resolve and now.close_reason == "resolved":
+    if run.plan.stop_on_resolve and now.close_reason in RESOLVED_BY:
         return Finish(RunOutcome.CANCELLED, Reason.RESOLVED, "the alert was resolved before the next step")
     return None
 
@@ -608,7 +638,7 @@ def _judge_anew(run: Run, now: Situation) -> Move:
         if gone is not None:
             return gone
     elif not now.is_open and not run.plan.latched and not run.plan.is_by_hand:
-        if now.close_reason == "resolved":
+        if now.close_reason in RESOLVED_BY:
             return Finish(RunOutcome.CANCELLED, Reason.RESOLVED, "the alert was resolved while the engine was away")
         return Finish(RunOutcome.STALE, Reason.EXPIRED, "nothing more was heard of the alert before its next step")
     return _turn(run, now)
@@ -635,7 +665,7 @@ def _verify(run: Run, now: Situation) -> Move:
         within = min(check.within for check in run.plan.verify)
         if run.plan.is_by_hand:
             return Verified(Outcome.UNKNOWN, "a run by hand has no alert to be resolved")
-        if now.close_reason == "resolved" and now.closed_at is not None:
+        if now.close_reason in RESOLVED_BY and now.closed_at is not None:
             return Verified(Outcome.SUCCEEDED, "the alert was resolved")
         if not now.is_open:
             return Verified(Outcome.UNKNOWN, f"the alert ended without being resolved ({now.close_reason})")
@@ -753,7 +783,7 @@ def _resolved_steps(run: Run, now: Situation) -> Move | None:
     if now.is_open:
         return Sleep(None)
     step = pending[0]
-    if now.close_reason != "resolved" or now.closed_at is None:
+    if now.close_reason not in RESOLVED_BY or now.closed_at is None:
         return None
     state = run.step(step.key)
     if not state.attempts and now.is_reopened:

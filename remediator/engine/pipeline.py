@@ -9,8 +9,8 @@ here: a hold, a wait, a retry, a verification is a due time. Killed anywhere, th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import datetime
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import assert_never
 
 from remediator.core.action import JsonValue
@@ -26,6 +26,7 @@ from remediator.core.retry import RetryPolicy
 from remediator.core.run import (
     Close,
     Finish,
+    Heard,
     Judge,
     Look,
     MessageKind,
@@ -58,6 +59,12 @@ from remediator.store import audit, runs, subjects
 from remediator.store.engine import Store
 from remediator.store.writer import Tx
 
+Ask = Callable[[frozenset[str], datetime], Heard]
+"""Asks the Alertmanagers whether any of these label sets (``label_key``) fires, later than their last word."""
+
+ASK_AGAIN = timedelta(seconds=30)
+"""A run whose turn waits for the Alertmanagers' answer asks again so soon."""
+
 MESSAGE_RETRY = RetryPolicy.default()
 """Of the engine's own texts: as a playbook's own messages are retried by default."""
 
@@ -79,6 +86,7 @@ class Pipeline:
     ) -> None:
         self._store = store
         self._pause = pause
+        self._ask: Ask | None = None
         self._recorder = recorder
         self._reloader = reloader
         self._actions = actions
@@ -88,9 +96,10 @@ class Pipeline:
         self._life = life
         self._dispatch: Dispatch | None = None
 
-    def attach(self, dispatch: Dispatch) -> None:
-        """Whom to wake when this run's end frees others."""
+    def attach(self, dispatch: Dispatch, ask: Ask | None) -> None:
+        """Whom to wake when a run's end frees others, and whom to ask what fires (None = deliveries alone say it)."""
         self._dispatch = dispatch
+        self._ask = ask
 
     def advance(self, run_id: str) -> datetime | None:
         """Do all that can be done now.
@@ -113,8 +122,8 @@ class Pipeline:
                     return None
                 case Replan():
                     self._replan(run)
-                case WaitForWord():
-                    return self._wait_for_word(run)
+                case WaitForWord(why):
+                    return self._wait_for_word(run, now, why)
                 case Judge():
                     verdict, again = self._reserver.reserve(run, self._reloader.now.playbooks.policy)
                     if verdict.word is Word.WAIT and run.plan.mode is Mode.ENFORCE:
@@ -174,9 +183,28 @@ class Pipeline:
             gap_ended_at=self._life.long_gap_ended_at,
             gaps=self._life.gaps,
             pause=pause,
+            heard=self._hear(run, subject, firing, last_word_at),
             has_told=frozenset(kind for kind, at in told.items() if at is not None and now < at + gap),
             is_reopened=is_reopened,
         )
+
+    def _hear(
+        self,
+        run: Run,
+        subject: subjects.Subject,
+        firing: Sequence[subjects.Episode],
+        last_word_at: datetime,
+    ) -> Heard | None:
+        """Ask the Alertmanagers, if its turn is what this is about."""
+        has_turn = not run.is_admitted and self._clock.now() >= subject.opened_at + run.plan.hold
+        is_judged_anew = self._is_judged_anew(run)
+        if self._ask is None or run.outcome is not None or run.plan.is_by_hand or not (has_turn or is_judged_anew):
+            return None
+        return self._ask(frozenset(episode.label_key for episode in firing), last_word_at)
+
+    def _is_judged_anew(self, run: Run) -> bool:
+        gap_ended_at = self._life.long_gap_ended_at
+        return run.judged_at is not None and gap_ended_at is not None and run.judged_at < gap_ended_at
 
     def _step(self, run: Run, step_key: str) -> PlannedStep:
         found = run.find(step_key)
@@ -284,8 +312,8 @@ class Pipeline:
         with self._store.read() as conn:
             self.wake([run_id for run_id in runs.waiting(conn) if run_id != run.plan.run_id])
 
-    def _wait_for_word(self, run: Run) -> datetime | None:
-        waits_for = (f"turn:{Reason.NOT_KNOWN_TO_FIRE.value}",)
+    def _wait_for_word(self, run: Run, situation: Situation, why: Reason) -> datetime | None:
+        waits_for = (f"turn:{why.value}",)
         now = self._clock.now()
 
         def work(tx: Tx) -> None:
@@ -297,7 +325,7 @@ class Pipeline:
                 )
 
         self._store.write(work)
-        return self._sleep_waiting(run, None)
+        return self._sleep_waiting(run, now + ASK_AGAIN if situation.heard is not None else None)
 
     def _close(self, run: Run) -> None:
         def work(tx: Tx) -> None:

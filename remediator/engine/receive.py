@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import threading
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -48,6 +48,9 @@ log = get_logger(__name__)
 
 CHUNK = 200
 """Alerts per transaction: a storm in one body must not keep other deliveries from their answer."""
+
+API_SOURCE = "alertmanager api"
+"""Source of a delivery that the engine made of an Alertmanager's answer: it fires now, whatever its start."""
 
 STALE_COPY_FOR = timedelta(minutes=5)
 """A firing copy of what was resolved opens nothing until a copy this much later says the same again."""
@@ -138,9 +141,14 @@ class Intake:
         self._life = life
         self._dispatch = dispatch
         self._expire_after = expire_after
+        self._on_cut: Callable[[AlertGroup], None] | None = None
         self._changed = threading.Condition()
         self._is_stopping = False
         self._thread: threading.Thread | None = None
+
+    def tell_of_cut_groups(self, on_cut: Callable[[AlertGroup], None]) -> None:
+        """Whom to tell of a delivery that Alertmanager cut."""
+        self._on_cut = on_cut
 
     # -- the thread
 
@@ -204,6 +212,8 @@ class Intake:
         except DeliveryError as error:  # stored by a version that took it
             self._give_up(stored, str(error))
             return
+        if group.n_truncated and self._on_cut is not None:
+            self._on_cut(group)
         chunks = [group.alerts[start : start + CHUNK] for start in range(0, len(group.alerts), CHUNK)] or [()]
         for chunk in chunks[:-1]:
             self._handle_chunk(stored, group, chunk, is_last=False)
@@ -281,7 +291,7 @@ class Intake:
 
     def _is_stale_copy(self, tx: Tx, stored: inbox.StoredDelivery, alert: Alert) -> bool:
         last = subjects.newest_episode(tx.conn, alert.label_key)
-        if last is None or last.resolved_ends_at is None:
+        if last is None or last.resolved_ends_at is None or stored.source == API_SOURCE:
             return False
         if alert.starts_at is None or alert.starts_at > last.resolved_ends_at:
             return False
@@ -392,6 +402,16 @@ class Intake:
         for subject in touched:
             close_if_over(tx, self._recorder, subject.id, now, delivery_id)
         self._wake_runs_of(tx, touched)
+
+    def end_absent(self, episode_id: str, at: datetime) -> None:
+        """End an episode that no Alertmanager has any more; as if its ``resolved`` had come. Raises StoreError."""
+
+        def work(tx: Tx) -> None:
+            current = subjects.get_episode(tx.conn, episode_id)
+            if current is not None and current.ended_at is None:
+                self.end_episode(tx, current, "absent", at, 0)
+
+        self._store.write(work)
 
     def expire(self) -> int:
         """End the episodes of which nothing was heard for ``expire_after``, the engine's own absence not counted.

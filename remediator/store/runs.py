@@ -19,7 +19,6 @@ from remediator.errors import Reason
 from remediator.store.tables import (
     ADMITTED,
     NOT_CLOSED,
-    OPEN_BY_ALERTS,
     UNKNOWN,
     able,
     act,

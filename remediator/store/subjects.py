@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -23,6 +23,7 @@ class Episode:
         starts_at: the alert's own start when the episode opened; never moved.
         ended_at: None while it is open.
         resolved_ends_at: the sender's ``endsAt`` that resolved it, None otherwise.
+        listed_at: when an Alertmanager's API last listed it, None = never.
         stale_copy_at: when a firing copy of what was resolved first came after its end, None = never.
     """
 
@@ -37,6 +38,7 @@ class Episode:
     end_reason: str
     resolved_ends_at: datetime | None
     stale_copy_at: datetime | None
+    listed_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +76,7 @@ def _episode(row: RowMapping) -> Episode:
         end_reason=row["end_reason"],
         resolved_ends_at=_time(row["resolved_ends_at"]),
         stale_copy_at=_time(row["stale_copy_at"]),
+        listed_at=_time(row["listed_at"]),
     )
 
 
@@ -142,6 +145,14 @@ def touch_episode(conn: Connection, episode_id: str, at: datetime, delivery_id: 
     conn.execute(
         update(episode).where(episode.c.id == episode_id).values(last_word_at=utc_text(at), last_delivery=delivery_id)
     )
+
+
+def note_listed(conn: Connection, episode_ids: Sequence[str], at: datetime) -> None:
+    """An Alertmanager's API lists these, muted or not: they are there."""
+    for episode_id in episode_ids:
+        conn.execute(
+            update(episode).where(episode.c.id == episode_id).values(listed_at=utc_text(at), last_word_at=utc_text(at))
+        )
 
 
 def note_stale_copy(conn: Connection, episode_id: str, at: datetime) -> None:

@@ -86,6 +86,7 @@ episode = Table(
     Column("end_reason", Text, nullable=False, server_default=""),
     Column("resolved_ends_at", Text, nullable=False, server_default=""),
     Column("stale_copy_at", Text, nullable=False, server_default=""),
+    Column("listed_at", Text, nullable=False, server_default=""),
 )
 """One open interval of one label set. ``alert`` is JSON: the alert and its group as they were when it opened."""
 Index("episode_open", episode.c.label_key, unique=True, sqlite_where=text("ended_at IS NULL"))

@@ -13,6 +13,7 @@ from sqlalchemy import select
 
 from remediator.app import App, load_playbooks
 from remediator.clients.fake import FakeWorld
+from remediator.clients.ports import AlertmanagerReader
 from remediator.core.alert import RawDelivery
 from remediator.core.event import utc_text
 from remediator.core.run import fold, next_move
@@ -57,6 +58,7 @@ class Bench:
         self.world.add_notify_target("oncall")
         self.world.add_notify_target("ml-platform")
         self.app: App | None = None
+        self.alertmanagers: dict[str, AlertmanagerReader] = {}
         (folder / "playbooks").mkdir()
 
     def playbook(self, text: str, name: str = "a.yaml") -> None:
@@ -89,6 +91,7 @@ class Bench:
         self.app = App(
             loaded,
             self.world.clients(),
+            alertmanagers=self.alertmanagers,
             clock=self.clock,
             load=lambda: load_playbooks(loaded),
             jitter=lambda: 0.0,

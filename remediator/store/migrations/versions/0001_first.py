@@ -94,6 +94,7 @@ def upgrade() -> None:
         sa.Column("end_reason", sa.Text(), server_default="", nullable=False),
         sa.Column("resolved_ends_at", sa.Text(), server_default="", nullable=False),
         sa.Column("stale_copy_at", sa.Text(), server_default="", nullable=False),
+        sa.Column("listed_at", sa.Text(), server_default="", nullable=False),
         sa.PrimaryKeyConstraint("id"),
     )
     op.create_index("episode_label_key", "episode", ["label_key", "opened_at"], unique=False)

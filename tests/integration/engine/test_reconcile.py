@@ -1,0 +1,215 @@
+"""What the Alertmanagers' answers do: keep open, close, hold a turn back, notice what never came."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from remediator.clients.ports import ListedAlert
+from remediator.core.event import utc_text
+from remediator.errors import TransientActionError
+
+LEAK = {"alertname": "GPUMemoryLeakSlope", "hostname": "gpu-07", "container_name": "trainer-0"}
+
+RESTART = """
+playbook: restart
+match: [alertname = GPUMemoryLeakSlope]
+per: [host, container_name]
+hold: 10m
+steps:
+  - {name: restart, action: docker.restart, params: {container: "{{ labels.container_name }}"}}
+escalate: {to: [oncall]}
+"""
+
+
+class Alertmanager:
+    """An Alertmanager that says what the test wants."""
+
+    def __init__(self, bench: Any) -> None:
+        self._bench = bench
+        self._listed: dict[str, ListedAlert] = {}
+        self.is_away = False
+        self.started: datetime = bench.clock.now() - timedelta(hours=1)
+
+    def lists(
+        self, labels: dict[str, str], *, muted_by: str = "", receivers: tuple[str, ...] = ("remediator",)
+    ) -> None:
+        self._listed[str(labels)] = ListedAlert(
+            labels=labels,
+            annotations={},
+            starts_at=utc_text(self._bench.clock.now()),
+            ends_at="",
+            generator_url="",
+            fingerprint="f",
+            is_active=not muted_by,
+            muted_by=muted_by,
+            receivers=tuple(receivers),
+        )
+
+    def forgets(self, labels: dict[str, str]) -> None:
+        del self._listed[str(labels)]
+
+    def alerts(self) -> tuple[ListedAlert, ...]:
+        if self.is_away:
+            raise TransientActionError("away")
+        return tuple(self._listed.values())
+
+    def started_at(self) -> datetime:
+        return self.started
+
+
+@pytest.fixture
+def one(bench: Any) -> Alertmanager:
+    alertmanager = Alertmanager(bench)
+    bench.alertmanagers = {"http://am-1:9093": alertmanager}
+    return alertmanager
+
+
+def start(bench: Any, playbook: str = RESTART, **settings: Any) -> None:
+    bench.playbook(playbook)
+    bench.world.add_container("gpu-07", "trainer-0")
+    bench.start(alertmanager={"urls": ["http://am-1:9093"], "receiver": "remediator"}, **settings)
+    bench.after("1m")
+
+
+def test_turn_when_the_alertmanager_says_it_fires_then_acts(bench: Any, one: Alertmanager) -> None:
+    start(bench)
+    one.lists(LEAK)
+    bench.deliver(bench.fires(LEAK))
+    bench.after("11m")
+    assert bench.did() == ["docker.restart docker:gpu-07/trainer-0"]
+
+
+@pytest.mark.parametrize(("muted_by", "waits_for"), [("silenced", "silenced"), ("inhibited", "inhibited")])
+def test_turn_when_muted_then_waits_and_acts_once_it_is_not(
+    bench: Any, one: Alertmanager, muted_by: str, waits_for: str
+) -> None:
+    start(bench)
+    one.lists(LEAK, muted_by=muted_by)
+    bench.deliver(bench.fires(LEAK))
+    bench.after("30m")
+    assert (bench.did(), bench.run()["waits_for"]) == ([], [f"turn:{waits_for}"])
+    one.lists(LEAK)
+    bench.after("1m")
+    assert bench.did() == ["docker.restart docker:gpu-07/trainer-0"]
+
+
+def test_turn_when_no_alertmanager_answers_then_waits_for_one(bench: Any, one: Alertmanager) -> None:
+    start(bench)
+    one.lists(LEAK)
+    bench.deliver(bench.fires(LEAK))
+    one.is_away = True
+    bench.after("20m")
+    assert (bench.did(), bench.run()["waits_for"]) == ([], ["turn:alertmanager_away"])
+    one.is_away = False
+    bench.after("1m")
+    assert bench.did() == ["docker.restart docker:gpu-07/trainer-0"]
+
+
+def test_turn_when_resolved_was_lost_then_nothing_acts_and_the_run_is_cancelled(bench: Any, one: Alertmanager) -> None:
+    start(bench)
+    one.lists(LEAK)
+    bench.deliver(bench.fires(LEAK))
+    bench.after("5m")
+    one.forgets(LEAK)
+    bench.after("20m")
+    assert (bench.did(), bench.ended()) == ([], ("cancelled", "resolved"))
+    assert [event.data["reason"] for event in bench.events("episode_ended")] == ["absent"]
+
+
+def test_episode_when_muted_for_long_then_stays_open(bench: Any, one: Alertmanager) -> None:
+    start(bench, expire_after="90m")
+    one.lists(LEAK, muted_by="silenced")
+    bench.deliver(bench.fires(LEAK))
+    bench.after("2h")
+    assert bench.events("episode_ended") == []
+
+
+def test_episode_when_the_alertmanager_has_just_started_then_its_silence_closes_nothing(
+    bench: Any, one: Alertmanager
+) -> None:
+    start(bench)
+    one.lists(LEAK)
+    bench.deliver(bench.fires(LEAK))
+    bench.after("3m")
+    one.forgets(LEAK)
+    one.started = bench.clock.now()
+    bench.after("9m")
+    assert bench.events("episode_ended") == []
+    bench.after("3m")
+    assert [event.data["reason"] for event in bench.events("episode_ended")] == ["absent"]
+
+
+def test_episode_when_never_listed_then_absence_closes_nothing(bench: Any, one: Alertmanager) -> None:
+    start(bench)
+    bench.deliver(bench.fires(LEAK))
+    bench.after("30m")
+    assert bench.events("episode_ended") == []
+
+
+def test_episode_when_one_of_two_does_not_answer_then_absence_closes_nothing(bench: Any, one: Alertmanager) -> None:
+    other = Alertmanager(bench)
+    bench.alertmanagers["http://am-2:9093"] = other
+    start(bench)
+    one.lists(LEAK)
+    bench.deliver(bench.fires(LEAK))
+    bench.after("2m")
+    one.forgets(LEAK)
+    other.is_away = True
+    bench.after("30m")
+    assert bench.events("episode_ended") == []
+    other.is_away = False
+    bench.after("7m")
+    assert len(bench.events("episode_ended")) == 1
+
+
+def test_copy_when_the_end_was_only_absence_then_an_old_copy_opens_nothing(bench: Any, one: Alertmanager) -> None:
+    start(bench)
+    one.lists(LEAK)
+    copy = bench.fires(LEAK)
+    bench.deliver(copy)
+    bench.after("2m")
+    one.forgets(LEAK)
+    bench.after("8m")
+    bench.deliver(copy)
+    bench.after("20m")
+    assert len(bench.events("episode_opened")) == 1
+
+
+def test_missed_when_never_delivered_then_is_noticed_and_starts_nothing(bench: Any, one: Alertmanager) -> None:
+    start(bench)
+    one.lists(LEAK)
+    one.lists({"alertname": "Other"}, receivers=("somebody",))
+    bench.after("30m")
+    assert [event.data["labels"]["alertname"] for event in bench.events("alert_missed")] == ["GPUMemoryLeakSlope"]
+    assert bench.runs() == []
+
+
+def test_missed_when_the_settings_let_it_start_then_one_run(bench: Any, one: Alertmanager) -> None:
+    start(bench, reconcile={"starts": True})
+    one.lists(LEAK)
+    bench.after("30m")
+    assert bench.did() == ["docker.restart docker:gpu-07/trainer-0"]
+    bench.deliver(bench.fires(LEAK, ago="20m"))
+    bench.after("30m")
+    assert len(bench.runs()) == 1
+
+
+def test_cut_group_when_alerts_were_cut_then_they_are_fetched(bench: Any, one: Alertmanager) -> None:
+    bench.world.add_container("gpu-07", "trainer-1")
+    start(bench, RESTART.replace("hold: 10m\n", ""))
+    other = {**LEAK, "container_name": "trainer-1"}
+    one.lists(LEAK)
+    one.lists(other)
+    one.lists({"alertname": "GPUHot", "hostname": "gpu-07"})
+    bench.deliver(
+        bench.fires(LEAK), truncatedAlerts=1, receiver="remediator", groupLabels={"alertname": "GPUMemoryLeakSlope"}
+    )
+    bench.after("2m")
+    assert sorted(bench.did()) == [
+        "docker.restart docker:gpu-07/trainer-0",
+        "docker.restart docker:gpu-07/trainer-1",
+    ]
+    assert [event.data["source"] for event in bench.events("delivery_received")] == ["10.0.0.1", "alertmanager api"]
