@@ -14,6 +14,16 @@ FORBIDDEN_WORDS = ("Workflow", "Ticket", "Rollback", "Handler", "Occurrence", "M
 FORBIDDEN_MODULES = {"utils", "util", "helpers", "helper", "common", "manager", "base", "misc"}
 
 
+NEIGHBOUR = re.compile("alertmanager", re.IGNORECASE)
+"""A neighbour's own name."""
+
+
+def has_forbidden_word(name: str) -> bool:
+    """Whether a name holds one of the words, neighbours' own names left out."""
+    ours = NEIGHBOUR.sub("", name).lower()
+    return any(word.lower() in ours for word in FORBIDDEN_WORDS)
+
+
 def class_names(source: Path) -> list[str]:
     """Every class that a file defines."""
     return [node.name for node in ast.walk(ast.parse(source.read_text())) if isinstance(node, ast.ClassDef)]
@@ -22,9 +32,7 @@ def class_names(source: Path) -> list[str]:
 def test_class_names_when_read_then_hold_no_forbidden_word() -> None:
     named = [f"{source.relative_to(ROOT)}: {name}" for source in SOURCES for name in class_names(source)]
 
-    found = [
-        name for name in named if any(word.lower() in name.rpartition(": ")[2].lower() for word in FORBIDDEN_WORDS)
-    ]
+    found = [name for name in named if has_forbidden_word(name.rpartition(": ")[2])]
 
     assert found == []
     assert len(named) > 50
@@ -33,11 +41,7 @@ def test_class_names_when_read_then_hold_no_forbidden_word() -> None:
 def test_module_names_when_read_then_hold_no_forbidden_word() -> None:
     names = [source.stem if source.stem != "__init__" else source.parent.name for source in SOURCES]
 
-    found = [
-        name
-        for name in names
-        if name in FORBIDDEN_MODULES or any(word.lower() in name.lower() for word in FORBIDDEN_WORDS)
-    ]
+    found = [name for name in names if name in FORBIDDEN_MODULES or has_forbidden_word(name)]
 
     assert found == []
 
