@@ -3,7 +3,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup check test demo serve docs lock clean
+.PHONY: help setup check test demo bench serve docs lock clean
 
 PY := .venv/bin/python
 SETUP := bash tests/realparts/setup.sh
@@ -30,6 +30,10 @@ test:  ## all tests, on a real Docker engine, Prometheus and Alertmanager (PYTES
 demo:  ## a real leak, a real alert, a real restart, in two minutes (KEEP=1 leaves it running)
 	@$(SETUP) parts
 	@$(PY) deploy/demo/demo.py $(if $(KEEP),--keep)
+
+bench:  ## the figures of bench/RESULTS.md, measured here (BENCH="--quick --only matching" adds arguments)
+	@$(SETUP) parts
+	@$(PY) -m bench $(BENCH)
 
 serve:  ## the engine, with CONFIG=remediator.toml, else with a configuration for trying it out
 	@$(SETUP) python
