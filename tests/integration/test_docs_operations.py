@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -102,9 +101,8 @@ RECEIVERS = [
 def test_receiver_when_checked_by_amtool_then_it_is_valid(
     config: str, find_tool: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    # amtool wants the certificates to be there.
     file = tmp_path / "alertmanager.yml"
-    file.write_text(re.sub(r"^ *tls_config:\n(?: +\w+_file: .+\n)+", "", config, flags=re.MULTILINE))
+    file.write_text(config)
     done = subprocess.run(
         [find_tool("amtool"), "check-config", file], capture_output=True, text=True, timeout=60, check=False
     )
