@@ -14,7 +14,7 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -77,8 +77,12 @@ class Storm:
             for thread in threads:
                 thread.join()
 
-    def rage(self, n_kills: int, leaks_per_life: int = 0) -> None:
-        """Post and kill; the engine runs at the end, and nobody posts any more."""
+    def rage(self, n_kills: int, leaks_per_life: int = 0, is_enough: Callable[[], bool] = lambda: False) -> None:
+        """Post and kill; the engine runs at the end, and nobody posts any more.
+
+        Args:
+            is_enough: asked after each kill: whether the rest of them can be left out.
+        """
         with self.posting():
             for _ in range(n_kills):
                 self.engine.spawn()
@@ -89,6 +93,8 @@ class Storm:
                     wait_until(self._listens, "the engine listens", START_TIMEOUT_S)
                     time.sleep(self._random.uniform(*LIVES_S))
                 self.engine.kill()
+                if is_enough():
+                    break
             self.engine.start()
             wait_until(self._wanted_leaks.empty, "the last leaks are posted", 60)
 

@@ -122,10 +122,11 @@ class DockerStarts:
         return [at for at, name in [*self._starts] if name == container]
 
     def started_at(self, container: str) -> str:
-        """Docker's own word for its newest start (State.StartedAt)."""
+        """Docker's own word for its newest start (State.StartedAt), with all nine digits, as the log has it."""
         with self._lock:  # stories are played in threads, docker-py's client is made for one
             found: str = self._docker.client.api.inspect_container(container)["State"]["StartedAt"]
-        return found
+        seconds, _, fraction = found.removesuffix("Z").partition(".")
+        return f"{seconds}.{fraction:0<9}Z"
 
     def _follow(self) -> None:
         with contextlib.suppress(Exception):  # however the stream ends, what came is kept

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.docker
 
 N_KILLS = 50
 N_CONTAINERS = 12
-LEAKS_PER_LIFE = 4
+LEAKS_PER_LIFE = 3
 
 SETTLES_WITHIN_S = 240.0
 """What was killed before Docker was asked is tried again only when the attempt's time is over, 31 s later; and so is a
@@ -121,7 +121,7 @@ def test_kill_when_it_comes_at_any_moment_then_nothing_answered_is_lost_and_noth
         f" {len(attempts)} attempts, {len(cut_off)} cut off, {len(interrupted)} of them before Docker was asked"
     )
     assert len(started) > N_KILLS // 2
-    assert len(storm.answered) > N_KILLS * 10
+    assert len(storm.answered) > N_KILLS * 2
     assert cut_off
     assert counts["succeeded"] > len(outcomes) * 0.8, counts
 
@@ -132,7 +132,9 @@ def test_kill_when_an_engine_answers_before_it_commits_then_the_loss_is_found(
     wrapper = Path(__file__).with_name("answers_first.py")
     engine = engine_factory({"restart.yaml": PLAYBOOK}, command=(sys.executable, str(wrapper)))
     storm = Storm(engine, (), seed)
-    storm.rage(10)
+    engine.start()
+    engine.kill()
+    storm.rage(20, is_enough=lambda: bool(storm.lost()))
     assert storm.lost()
 
 
