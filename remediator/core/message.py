@@ -40,7 +40,9 @@ WHAT_NOW = {
     ],
     RunOutcome.INEFFECTIVE: ["look yourself. Nothing more will be tried until it fires anew."],
     RunOutcome.UNVERIFIED: ["look whether it helped. Nothing more will be tried until it fires anew."],
-    RunOutcome.REFUSED: ["act yourself, or mend what the result names. Nothing more will be tried until it fires anew."],
+    RunOutcome.REFUSED: [
+        "act yourself, or mend what the result names. Nothing more will be tried until it fires anew."
+    ],
     RunOutcome.STALE: ["look whether it still fires, and why Alertmanager sent no word of it."],
     RunOutcome.CANCELLED: ["act yourself if it still fires. Nothing more will be done until it fires anew."],
 }

@@ -836,7 +836,10 @@ WAITING_FOR = {
     Reason.BUSY_TARGET: "another run that has its target",
     Reason.PAUSED: "the end of the pause",
     Reason.UNREACHABLE: "its target's system to answer",
-    Reason.NOT_KNOWN_TO_FIRE: "a delivery that says that the alert still fires",
+    Reason.NOT_KNOWN_TO_FIRE: "a word that the alert still fires",
+    Reason.SILENCED: "the end of a silence on its alert",
+    Reason.INHIBITED: "the end of what inhibits its alert",
+    Reason.ALERTMANAGER_AWAY: "an Alertmanager to answer whether it fires",
 }
 
 

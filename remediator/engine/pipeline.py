@@ -55,7 +55,7 @@ from remediator.engine.record import Recorder
 from remediator.engine.reload import Reloader
 from remediator.engine.reserve import PauseSource, Reserver
 from remediator.errors import Reason
-from remediator.store import audit, runs, subjects
+from remediator.store import Connection, audit, runs, subjects
 from remediator.store.engine import Store
 from remediator.store.writer import Tx
 
@@ -234,14 +234,17 @@ class Pipeline:
 
         def work(tx: Tx) -> list[str]:
             end_run(tx, self._recorder, run.plan, run.n_events + 1, end, now)
-            return runs.waiting(tx.conn)
+            return self._may_go_on(tx.conn)
 
         self.wake(self._store.write(work))
+
+    def _may_go_on(self, conn: Connection) -> list[str]:
+        return runs.may_go_on(conn, self._reloader.now.playbooks.policy.max_concurrent_runs)
 
     def _wake_waiting(self) -> None:
         """Let others have their turn, oldest first."""
         with self._store.read() as conn:
-            self.wake(runs.waiting(conn))
+            self.wake(self._may_go_on(conn))
 
     def wake(self, run_ids: list[str]) -> None:
         """Let these be looked at, in this order."""
@@ -310,7 +313,7 @@ class Pipeline:
     def _wake_younger(self, run: Run) -> None:
         """What this plan waits for has changed: younger ones may have stood behind it for nothing."""
         with self._store.read() as conn:
-            self.wake([run_id for run_id in runs.waiting(conn) if run_id != run.plan.run_id])
+            self.wake([run_id for run_id in self._may_go_on(conn) if run_id != run.plan.run_id])
 
     def _wait_for_word(self, run: Run, situation: Situation, why: Reason) -> datetime | None:
         waits_for = (f"turn:{why.value}",)

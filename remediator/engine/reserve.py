@@ -87,7 +87,7 @@ def gather(
             for ref in refs:
                 if f"busy:{ref}" in waits_for:
                     busy.setdefault(ref, other)
-            if waits_for and all(what == "max_concurrent_runs:concurrency" for what in waits_for):
+            if runs.waits_for_place_alone(waits_for):
                 n_ahead += 1
     acted = runs.acted_at(conn, plan.playbook, plan.per_key, plan.run_id)
     return Facts(

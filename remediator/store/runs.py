@@ -259,6 +259,30 @@ def waiting(conn: Connection) -> list[str]:
     return list(conn.execute(query).scalars())
 
 
+def may_go_on(conn: Connection, n_places: int) -> list[str]:
+    """Ids of the runs that may have their turn now that another run has ended, oldest first.
+
+    Of those that wait for a place alone only as many as there can be places: in a storm the end of each run would else
+    have all the others judged again.
+    """
+    query = (
+        select(run.c.id, run.c.waits_for).where(run.c.phase == Phase.WAITING.value).order_by(run.c.created_at, run.c.id)
+    )
+    found: list[str] = []
+    for row in conn.execute(query):
+        if waits_for_place_alone(json.loads(row.waits_for or "[]")):
+            n_places -= 1
+            if n_places < 0:
+                continue
+        found.append(row.id)
+    return found
+
+
+def waits_for_place_alone(waits_for: Sequence[str]) -> bool:
+    """Whether nothing but ``max_concurrent_runs`` is in its way."""
+    return bool(waits_for) and all(what == f"max_concurrent_runs:{Reason.CONCURRENCY.value}" for what in waits_for)
+
+
 def is_reopened(conn: Connection, plan: Plan) -> bool:
     """Whether the same values fired again after this subject, as another one, be that over again or not.
 

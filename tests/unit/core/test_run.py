@@ -19,8 +19,11 @@ from remediator.core.plan import Plan, Runs, pack_plan
 from remediator.core.playbook import ResolvedCheck
 from remediator.core.policy import Mode
 from remediator.core.run import (
+    WAITING_FOR,
+    WHY_NOT,
     Close,
     Finish,
+    Heard,
     Judge,
     Look,
     MessageKind,
@@ -102,7 +105,7 @@ def test_fold_when_a_person_adds_an_event_then_the_engines_count_stays() -> None
         (a_plan(latched=True), {"opener_fires": False}, Judge()),
         (a_plan(is_by_hand=True), {"opener_fires": False}, Judge()),
         (a_plan(), {"up_since": NOW + MINUTE, "now": NOW + 29 * MINUTE}, Judge()),
-        (a_plan(), {"up_since": NOW + MINUTE, "now": NOW + 30 * MINUTE}, WaitForWord()),
+        (a_plan(), {"up_since": NOW + MINUTE, "now": NOW + 30 * MINUTE}, WaitForWord(Reason.NOT_KNOWN_TO_FIRE)),
         (a_plan(is_by_hand=True), {"up_since": NOW + MINUTE, "now": NOW + 30 * MINUTE}, Judge()),
         (a_plan(latched=True), {"up_since": NOW + MINUTE, "now": NOW + 700 * MINUTE}, Judge()),
     ],
@@ -316,6 +319,25 @@ def test_phase_of_when_it_goes_its_way() -> None:
     assert phases == [Phase.HOLDING, Phase.WAITING, Phase.ACTING, Phase.VERIFYING, Phase.ENDED]
 
 
+@pytest.mark.parametrize(
+    ("heard", "expected"),
+    [
+        (Heard.FIRES, Judge()),
+        (Heard.SILENCED, WaitForWord(Reason.SILENCED)),
+        (Heard.INHIBITED, WaitForWord(Reason.INHIBITED)),
+        (Heard.ABSENT, WaitForWord(Reason.NOT_KNOWN_TO_FIRE)),
+        (Heard.NO_ANSWER, WaitForWord(Reason.ALERTMANAGER_AWAY)),
+    ],
+)
+def test_next_move_when_the_alertmanagers_were_asked_then_their_answer_decides(heard: Heard, expected: Any) -> None:
+    assert move(a_run(), heard=heard) == expected
+    assert move(a_run(a_plan(is_by_hand=True)), heard=heard) == Judge()
+
+
+def test_waiting_text_has_a_text_for_all_that_a_plan_can_wait_for() -> None:
+    assert set(WHY_NOT.values()) <= WAITING_FOR.keys()
+
+
 def test_waiting_text_when_a_target_is_busy_then_it_is_named_once() -> None:
     waits_for = ("busy:docker:gpu-07/a", "busy:docker:gpu-07/b", "cooldown:cooldown", "reservation:busy_target")
     assert waiting_text(waits_for) == "the cooldown; another run that has its target (docker:gpu-07/a, docker:gpu-07/b)"
@@ -347,6 +369,7 @@ situations = st.builds(
     mode=st.sampled_from([Mode.ENFORCE, Mode.ENFORCE, Mode.ENFORCE, Mode.OBSERVE, Mode.DISABLED, None]),
     pause=st.sampled_from([None, None, PAUSE]),
     gap_ended_at=st.sampled_from([None, None, NOW + 5 * MINUTE]),
+    heard=st.sampled_from([None, None, *Heard]),
     has_told=st.sets(st.sampled_from(list(MessageKind)), max_size=2).map(frozenset),
     is_reopened=st.booleans(),
 )
@@ -374,8 +397,8 @@ class Story:
             case Sleep(until):
                 assert until is None or until > self.now, "it would be looked at again at once, for ever"
                 self.now = until or self.now + MINUTE
-            case WaitForWord():
-                self.note(EventType.TURN_WAITED, waits_for=["turn:not_known_to_fire"])
+            case WaitForWord(why):
+                self.note(EventType.TURN_WAITED, waits_for=[f"turn:{why.value}"])
                 self.now += MINUTE
             case Replan():
                 self.note(EventType.PLAN_MADE, plan=pack_plan(run.plan))
