@@ -31,6 +31,9 @@ PAUSE_S = 0.01
 SHARE_AT_START = 0.15
 """Of the kills, while the engine starts."""
 
+LEAKS_UNTIL = 0.8
+"""Share of the lives with new leaks: what a kill leaves unclear is waited for while the last ones are lived."""
+
 LIVES_S = (0.02, 0.7)
 """How long it serves before a kill."""
 
@@ -84,9 +87,10 @@ class Storm:
             is_enough: asked after each kill: whether the rest of them can be left out.
         """
         with self.posting():
-            for _ in range(n_kills):
+            for n in range(n_kills):
                 self.engine.spawn()
-                self._want_leaks(leaks_per_life)
+                if n < n_kills * LEAKS_UNTIL:
+                    self._want_leaks(leaks_per_life)
                 if self._random.random() < SHARE_AT_START:
                     time.sleep(self._random.uniform(*STARTS_S))
                 else:
