@@ -162,6 +162,8 @@ def test_metrics_when_exposed_then_names_follow_the_conventions() -> None:
         "remediator_paused",
         "remediator_open_episodes",
         "remediator_open_subjects",
+        "remediator_alertmanager_ok",
+        "remediator_missed_alerts",
         "remediator_due_runs",
         "remediator_overdue_runs",
         "remediator_build_info",
