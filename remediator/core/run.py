@@ -579,46 +579,50 @@ def _at_work(run: Run, now: Situation) -> Move:
     for step in run.plan.steps:
         state = run.step(step.key)
         if state.outcome is Outcome.UNKNOWN:
-            detail = f"step {step.name}: {state.detail}"
-            return Finish(RunOutcome.UNKNOWN, state.reason, detail)
+            return Finish(RunOutcome.UNKNOWN, state.reason, f"step {step.name}: {state.detail}")
         if state.outcome is Outcome.FAILED and step.on_failure.value == "stop":
             return Finish(RunOutcome.FAILED, state.reason, f"step {step.name} failed: {state.detail}")
-        if state.outcome is not None:
-            continue
-        if run.cancelled_by:
-            return Finish(RunOutcome.CANCELLED, Reason.CANCELLED_BY_PERSON, f"cancelled by {run.cancelled_by}")
-        last = state.attempts[-1] if state.attempts else None
-        if last is None:
-            gone = _resolved_meanwhile(run, now)
-            if gone is not None:
-                return gone
-            skip = _skipped(run, step, now)
-            if skip is not None:
-                return skip
-            if not run.has_attempted and _has_lost_its_opener(run, now):
-                return Replan()
-        elif last.retry_at is not None and last.retry_at > now.now:
-            return Sleep(last.retry_at)
-        elif _is_over_budget(step, state, now):
-            detail = f"no attempt after its budget; the last one: {last.detail}"
-            return Skip(step.key, last.reason, detail, Outcome.FAILED)
-        if not step.is_message:
-            not_now = _mode_forbids(run, now)
-            if not_now is not None:
-                return not_now
-            if now.pause is not None:
-                return Sleep(now.now + LOOK_AT_PAUSE)
-            assert run.judged_at is not None
-            if now.gap_ended_at is not None and run.judged_at < now.gap_ended_at:
-                return _judge_anew(run, now)
-        return Try(step, len(state.attempts) + 1)
+        if state.outcome is None:
+            return _next_attempt(run, step, state, now)
     return _verify(run, now)
 
 
-def _is_over_budget(step: PlannedStep, state: StepState, now: Situation) -> bool:
-    """A pause or an absence may have let a retry's due time pass by more than its budget allows."""
-    budget = step.retry.budget
-    return budget is not None and now.now > state.attempts[0].started_at + budget
+def _next_attempt(run: Run, step: PlannedStep, state: StepState, now: Situation) -> Move:
+    """The step's next attempt, or what has to be done instead."""
+    if run.cancelled_by:
+        return Finish(RunOutcome.CANCELLED, Reason.CANCELLED_BY_PERSON, f"cancelled by {run.cancelled_by}")
+    instead = _instead_of_retry(step, state, now) if state.attempts else _instead_of_first(run, step, now)
+    if instead is None and not step.is_message:
+        instead = _instead_of_act(run, now)
+    return instead or Try(step, len(state.attempts) + 1)
+
+
+def _instead_of_first(run: Run, step: PlannedStep, now: Situation) -> Move | None:
+    over = _resolved_meanwhile(run, now) or _skipped(run, step, now)
+    if over is None and not run.has_attempted and _has_lost_its_opener(run, now):
+        return Replan()
+    return over
+
+
+def _instead_of_retry(step: PlannedStep, state: StepState, now: Situation) -> Sleep | Skip | None:
+    last, budget = state.attempts[-1], step.retry.budget
+    if last.retry_at is not None and last.retry_at > now.now:
+        return Sleep(last.retry_at)
+    # A pause or an absence may have let the due time pass by more than the budget allows.
+    if budget is not None and now.now > state.attempts[0].started_at + budget:
+        return Skip(step.key, last.reason, f"no attempt after its budget; the last one: {last.detail}", Outcome.FAILED)
+    return None
+
+
+def _instead_of_act(run: Run, now: Situation) -> Move | None:
+    not_now = _mode_forbids(run, now)
+    if not_now is not None:
+        return not_now
+    if now.pause is not None:
+        return Sleep(now.now + LOOK_AT_PAUSE)
+    assert run.judged_at is not None
+    is_old = now.gap_ended_at is not None and run.judged_at < now.gap_ended_at
+    return _judge_anew(run, now) if is_old else None
 
 
 def _resolved_meanwhile(run: Run, now: Situation) -> Finish | None:
@@ -797,9 +801,9 @@ def _resolved_steps(run: Run, now: Situation) -> Move | None:
     skip = _skipped(run, step, now) if not state.attempts else None
     if skip is not None:
         return skip
-    last = state.attempts[-1] if state.attempts else None
-    if last is not None and last.retry_at is not None and last.retry_at > now.now:
-        return Sleep(last.retry_at)
+    later = _instead_of_retry(step, state, now) if state.attempts else None
+    if later is not None:
+        return later
     if not step.is_message and _mode_forbids(run, now) is not None:
         return Skip(step.key, Reason.MODE_OBSERVE, "its playbook may not act any more")
     if not step.is_message and now.pause is not None:
