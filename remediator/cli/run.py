@@ -55,6 +55,8 @@ def run(
     invocation: Invocation = ctx.obj
     client = EngineClient.of(invocation, url, token_file)
     annotations = as_map(annotation, "--annotation")
+    if wait:
+        client.get("/api/v1/status")  # a token that may not look must be told before it starts anything
     answer = client.post("/api/v1/runs", {"playbook": playbook, "labels": labels, "annotations": annotations, "by": by})
     refused = answer.get("refused")
     if not as_json:

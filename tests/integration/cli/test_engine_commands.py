@@ -230,6 +230,7 @@ def test_run_when_told_to_wait_then_ends_as_the_run_does(
     outcome: str, code: int, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run, "POLL_S", 0)
+    engine.answers_with({})
     engine.answers_with({"run_id": "4f1d"})
     engine.answers_with(RUN)
     engine.answers_with(RUN)
@@ -239,13 +240,23 @@ def test_run_when_told_to_wait_then_ends_as_the_run_does(
 
     assert result.exit_code == code
     assert result.stdout.splitlines() == ["started run 4f1d", "waiting for cooldown", outcome]
-    assert [path for _, path, _, _ in engine.asked] == ["/api/v1/runs", *["/api/v1/runs/4f1d"] * 3]
+    looks = ["/api/v1/runs/4f1d"] * 3
+    assert [path for _, path, _, _ in engine.asked] == ["/api/v1/status", "/api/v1/runs", *looks]
+
+
+def test_run_when_told_to_wait_with_a_token_that_may_not_look_then_starts_nothing(engine: Engine) -> None:
+    engine.answers_with({"error": "needs role view"}, status=403)
+
+    result = call(engine, "run", "restart", "--alert", "host=gpu-07", "--wait")
+
+    assert (result.exit_code, [path for _, path, _, _ in engine.asked]) == (1, ["/api/v1/status"])
 
 
 def test_run_when_told_to_wait_and_for_json_then_prints_the_end_alone(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run, "POLL_S", 0)
+    engine.answers_with({})
     engine.answers_with({"run_id": "4f1d"})
     engine.answers_with(RUN)
     engine.answers_with(ENDED)
@@ -480,9 +491,10 @@ def test_status_when_printed_then_says_what_matters_first(changes: dict[str, Any
 
 
 def test_run_when_no_plan_can_be_made_then_says_why_and_ends_with_1(engine: Engine) -> None:
+    engine.answers_with({})
     engine.answers_with({"run_id": "4f1d", "refused": {"reason": "missing_label", "detail": "labels.pod is missing"}})
 
     result = call(engine, "run", "restart", "--alert", "host=gpu-07", "--wait")
 
     assert (result.exit_code, result.stdout) == (1, "refused (missing_label): labels.pod is missing\n")
-    assert len(engine.asked) == 1
+    assert len(engine.asked) == 2
