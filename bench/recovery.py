@@ -26,7 +26,7 @@ from bench.session import Session
 from realparts.alertmanager import cache_folder
 from remediator.core.event import Event, RecordedEvent
 from remediator.store import audit, schema
-from remediator.store.engine import open_readonly
+from remediator.store.engine import Snapshot, open_readonly
 
 NAME = "recovery"
 
@@ -150,25 +150,31 @@ def _one_run(folder: Path) -> Path:
 
 def _repeat(path: Path, n_events: int) -> None:
     """Go on with the chain: that run's events over and over, each time with other ids."""
-    store = open_readonly(f"sqlite:///{path}")
-    with store.read() as conn:
+    with _reading(path) as conn:
         run = [one.event for one in audit.list_events(conn) if one.event.fingerprint or one.event.delivery_id]
         seq, head = audit.head(conn)
-    rows = _rows(run, n_events - seq, seq, head)
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        connection.execute("PRAGMA synchronous=OFF")  # half made, it is made anew
+        # Half made, it is made anew; and what is copied must be one file, without a WAL.
+        connection.execute("PRAGMA journal_mode=DELETE")
+        connection.execute("PRAGMA journal_mode=OFF")
+        connection.execute("PRAGMA synchronous=OFF")
         names = [name for _, name, *_ in connection.execute("PRAGMA table_info(audit)")]
         connection.execute("BEGIN")
         connection.executemany(
             f"INSERT INTO audit ({', '.join(names)}) VALUES ({', '.join(f':{name}' for name in names)})",  # noqa: S608
-            rows,
+            _rows(run, n_events - seq, seq, head),
         )
         connection.execute("COMMIT")
-    with store.read() as conn:
+    with _reading(path) as conn:
         verified = audit.verify(conn)
-    store.close()
     if not verified.ok or verified.n_events != n_events:
         raise RuntimeError(f"the history is no legal chain: {verified}")
+
+
+@contextlib.contextmanager
+def _reading(path: Path) -> Iterator[Snapshot]:
+    with contextlib.closing(open_readonly(f"sqlite:///{path}")) as store, store.read() as conn:
+        yield conn
 
 
 def _rows(run: list[Event], n: int, seq: int, head: str) -> Iterator[dict[str, object]]:
