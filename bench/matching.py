@@ -21,6 +21,7 @@ NAME = "matching"
 SIZES = (10, 1_000, 10_000)
 N_NAMES = 2_000
 """Alert names that the playbooks speak of."""
+N_OWNERS = 12
 N_ALERTS = 300
 ROUNDS = 5
 
@@ -30,11 +31,11 @@ Labels = dict[str, str]
 class Odd(StrEnum):
     """What some of the playbooks have instead of ``alertname = NAME``; the words that people read."""
 
-    TEAM = "5 % name a team"
+    OWNER = "5 % name an owner"
     REGEX = "1 % have regexes alone"
 
 
-SHARES_PCT = {Odd.TEAM: 5, Odd.REGEX: 1}
+SHARES_PCT = {Odd.OWNER: 5, Odd.REGEX: 1}
 
 
 def measure(session: Session) -> Section:
@@ -43,10 +44,10 @@ def measure(session: Session) -> Section:
         name=NAME,
         title="Matching",
         about=(
-            f"{N_ALERTS} random alerts of 8 labels against playbooks with one of {N_NAMES:,} alert names and one or two"
-            " more matchers, some of them regexes. A few have no alert name: they name a team, or have regexes alone,"
-            " which no index by value can serve. The naive way asks every playbook; both must find the same."
-            f" Median of {ROUNDS} rounds."
+            f"{N_ALERTS} random alerts of 8 labels against playbooks that have one of {N_NAMES:,} alert names, a team's"
+            " regex and up to two more matchers. A few have no alert name: they name an owner instead, as many others"
+            " do, or have regexes alone, which no index by value can serve. The naive way asks every playbook; both"
+            f" must find the same. Median of {ROUNDS} rounds."
         ),
         columns=("playbooks", "index µs/alert", "alerts/s", "naive µs/alert", "ratio"),
     )
@@ -58,8 +59,8 @@ def measure(session: Session) -> Section:
         us = float(section.figures[f"{SIZES[-1]}.{odd.name.lower()}.index_us"])
         section.aim(f"{SIZES[-1]:,} playbooks, {odd}: at most 50 µs an alert", f"{us:.0f} µs", is_reached=us <= 50)
     section.limits.append(
-        "How many playbooks share an alert's rarest line, and how many have none at all: those are asked in full, at"
-        " one to three microseconds each. The number of the others hardly counts."
+        "How many playbooks stand under a line that the alert fits, and how many have none to stand under: these are"
+        " asked in full, and a regex takes microseconds. The number of the others hardly counts."
     )
     return section
 
@@ -107,14 +108,14 @@ def _playbook(dice: random.Random, number: int, odd: Odd) -> Playbook:
     first = Matcher(label="alertname", op=MatchOp.EQUAL, value=f"Alert{dice.randrange(N_NAMES)}")
     if dice.randrange(100) < SHARES_PCT[odd]:
         match odd:
-            case Odd.TEAM:
-                first = Matcher(label="team", op=MatchOp.EQUAL, value=f"ml-{dice.randrange(12)}")
+            case Odd.OWNER:
+                first = Matcher(label="owner", op=MatchOp.EQUAL, value=f"owner-{dice.randrange(N_OWNERS)}")
             case Odd.REGEX:
                 first = Matcher(label="alertname", op=MatchOp.REGEX, value=f"Alert{dice.randrange(N_NAMES // 10)}.*")
+    team = Matcher(label="team", op=MatchOp.REGEX, value=f"ml-{dice.randrange(12)}|ops")
     more = [
         Matcher(label="severity", op=MatchOp.NOT_EQUAL, value="info"),
         Matcher(label="container_name", op=MatchOp.NOT_EQUAL, value=""),
-        Matcher(label="team", op=MatchOp.REGEX, value=f"ml-{dice.randrange(10)}|ops"),
     ]
     case = Case(
         name="", match=(), ignore=None, mode=Mode.ENFORCE, owner="bench", per=("host", "container_name"),
@@ -122,7 +123,7 @@ def _playbook(dice: random.Random, number: int, odd: Odd) -> Playbook:
         guard=GuardRules(cooldown=timedelta(0), max_runs=None, tell_after=timedelta(hours=1)),
         steps=(), verify=(), resolved=(), report_to=(), escalate_to=(),
     )  # fmt: skip
-    match = (first, *dice.sample(more, dice.randint(1, 2)))
+    match = (first, *dice.sample(more, dice.randint(0, 2)), team)
     return Playbook(name=f"playbook-{number}", description="", match=match, cases=(case,), sha256="", able_key="")
 
 
@@ -135,5 +136,5 @@ def _alert(dice: random.Random) -> Labels:
         "team": f"ml-{dice.randrange(12)}",
         "gpu": str(dice.randrange(8)),
         "UUID": f"GPU-{dice.randrange(800):04d}",
-        "job": "dcgm",
+        "owner": f"owner-{dice.randrange(N_OWNERS)}",
     }
