@@ -8,7 +8,7 @@ The flow, one way, one value at a time:
 4. plan      ``core.plan``: ``Match`` → ``Plan``, complete: nobody reads the playbook or the alert after it
 5. guard     ``core.guard`` called by ``engine.reserve``: ``Plan`` + ``Facts`` → allow, wait or refuse
 6. execute   ``engine.execute``: ``PlannedStep`` → ``Outcome`` after 1..n attempts
-7. verify    ``engine.verify``: did it help?
+7. verify    ``core.move``: looked at until it is settled whether it helped
 8. record    ``engine.record``: every event into the hash-chained log, before and after each effect
 
 Read ``engine/pipeline.py`` first.

@@ -226,6 +226,7 @@ class App:
             self._intake,
             watched=settings.playbooks if settings.watch_playbooks and load is None else (),
             on_change=lambda: self.reload("file change"),
+            on_beat=self._look_at_pause_file,
         )
         self._watch_gauges()
 
@@ -282,6 +283,7 @@ class App:
         Returns:
             When something is due next, None when nothing is.
         """
+        self._look_at_pause_file()
         self._intake.expire()
         asks_at = self._reconciler.step() if self._reconciler is not None else None
         while self._intake.handle_waiting():
@@ -366,10 +368,12 @@ class App:
         report = self._reloader.reload(actor)
         if not report["ok"]:
             log.error("playbooks not loaded, the old set stays in force", problems=report["problems"])
-        with self._store.read() as conn:
-            for run_id in runs.not_closed(conn):
-                self._dispatch.wake(run_id)
+        recover(self._store, self._dispatch)
         return report
+
+    def _look_at_pause_file(self) -> None:
+        if self._pause.has_file_changed():
+            recover(self._store, self._dispatch)
 
     def status(self) -> dict[str, Any]:
         """What a person wants to see first."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from remediator.core.move import Situation
 from remediator.core.outcome import Outcome
 from remediator.core.plan import Plan, PlannedStep
 from remediator.core.playbook import GuardRules, MaxRuns, OnFailure
 from remediator.core.policy import Mode
 from remediator.core.retry import RetryPolicy
-from remediator.core.run import Attempt, Run, Situation, StepState
+from remediator.core.run import Attempt, Run, StepState
 from remediator.errors import Reason
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from remediator.core.move import waiting_text
 from remediator.core.outcome import Outcome, RunOutcome
 from remediator.core.plan import Plan
-from remediator.core.run import MessageKind, Run, waiting_text
+from remediator.core.run import MessageKind, Run
 from remediator.core.units import cut
 from remediator.errors import Reason
 

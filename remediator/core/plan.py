@@ -218,7 +218,7 @@ def make_plan(
 
 def missing_key(match: MissingPer) -> str:
     """The subject key of "this playbook cannot act for want of a label": people are told once, not per alert."""
-    return uuid.uuid5(NAMESPACE, f"missing\x1f{match.playbook.name}\x1f{match.case.name}\x1f{match.label}").hex
+    return uuid.uuid5(NAMESPACE, f"missing\x1f{match.playbook.name}").hex
 
 
 class _BadParamsError(Exception):

@@ -10,8 +10,8 @@ from datetime import datetime
 
 from remediator.core.action import JsonValue
 from remediator.core.event import Event, EventType
+from remediator.core.move import Finish
 from remediator.core.plan import Plan
-from remediator.core.run import Finish
 from remediator.engine.record import Recorder
 from remediator.store import runs, subjects
 from remediator.store.writer import Tx

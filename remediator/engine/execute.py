@@ -18,12 +18,13 @@ from tenacity import DoSleep, RetryCallState, RetryError, Retrying, retry_if_exc
 from remediator.core.action import Action, ActionParams, Change, JsonValue, Targeting
 from remediator.core.event import EventType, utc_text
 from remediator.core.guard import Word, protection
+from remediator.core.move import Finish
 from remediator.core.outcome import Effect, Outcome, RunOutcome
 from remediator.core.plan import Actions, PlannedStep, params_of
 from remediator.core.policy import Policy
 from remediator.core.render import Context
 from remediator.core.retry import RetryPolicy
-from remediator.core.run import Attempt, Finish, MessageKind, Run
+from remediator.core.run import Attempt, MessageKind, Run
 from remediator.core.units import cut
 from remediator.engine.clock import Clock
 from remediator.engine.record import Recorder

@@ -32,12 +32,27 @@ class PauseSwitch:
 
     def __init__(self, pause_file: Path | None) -> None:
         self._file = pause_file
+        self._was_there = self._by_file() is not None
 
     def __call__(self, conn: Connection) -> Pause | None:
         """The pause in force, None when there is none."""
         pause = runs.get_pause(conn)
-        if pause is not None or self._file is None or not self._file.exists():
-            return pause
+        return pause or self._by_file()
+
+    def has_file_changed(self) -> bool:
+        """Whether the file has come or gone since this was last asked: nobody else says so."""
+        before, self._was_there = self._was_there, self._by_file() is not None
+        return before != self._was_there
+
+    def _by_file(self) -> Pause | None:
+        if self._file is None:
+            return None
+        try:
+            self._file.lstat()
+        except FileNotFoundError:
+            return None
+        except OSError as error:  # it may be there: the safer answer
+            return Pause(by="pause file", reason=f"{self._file} cannot be looked at: {error.strerror}", at="")
         return Pause(by="pause file", reason=f"the file {self._file} exists", at="")
 
 

@@ -1,6 +1,6 @@
 """The file to read first: ``advance(run)`` takes one run as far as it can go now, and says when to come again.
 
-It folds the run's events into its state, looks at the situation around it, asks the pure ``core.run.next_move`` what
+It folds the run's events into its state, looks at the situation around it, asks the pure ``core.move.next_move`` what
 comes next, and makes that move; each move ends in an event, so that the next look finds the next move. Nothing waits
 here: a hold, a wait, a retry, a verification is a due time. Killed anywhere, the next ``advance`` goes on from the log.
 
@@ -19,20 +19,13 @@ from remediator.core.event import EventType
 from remediator.core.guard import Word
 from remediator.core.match import Match
 from remediator.core.message import message
-from remediator.core.outcome import Outcome, RunOutcome
-from remediator.core.plan import Actions, PlannedStep, make_plan, pack_plan, planned_message
-from remediator.core.policy import Mode
-from remediator.core.retry import RetryPolicy
-from remediator.core.run import (
+from remediator.core.move import (
     Close,
     Finish,
     Heard,
     Judge,
     Look,
-    MessageKind,
-    Phase,
     Replan,
-    Run,
     Situation,
     Skip,
     Sleep,
@@ -40,12 +33,16 @@ from remediator.core.run import (
     Try,
     Verified,
     WaitForWord,
-    fold,
     next_move,
     phase_of,
     tell_gap,
     tell_waiting_at,
 )
+from remediator.core.outcome import Outcome, RunOutcome
+from remediator.core.plan import Actions, PlannedStep, make_plan, pack_plan, planned_message
+from remediator.core.policy import Mode
+from remediator.core.retry import RetryPolicy
+from remediator.core.run import MessageKind, Phase, Run, fold
 from remediator.engine.clock import Clock
 from remediator.engine.dispatch import Dispatch
 from remediator.engine.ending import end_run

@@ -22,7 +22,7 @@ from typing import Any
 from remediator.clients.ports import AlertmanagerReader, ListedAlert
 from remediator.core.alert import AlertGroup, RawDelivery, label_key
 from remediator.core.event import Event, EventType
-from remediator.core.run import Heard
+from remediator.core.move import Heard
 from remediator.engine.clock import Clock
 from remediator.engine.receive import API_SOURCE, Intake
 from remediator.engine.record import Recorder

@@ -51,11 +51,13 @@ class Keeper:
         *,
         watched: Sequence[Path],
         on_change: Callable[[], object],
+        on_beat: Callable[[], object],
     ) -> None:
         self._life = life
         self._intake = intake
         self._watched = watched
         self._on_change = on_change
+        self._on_beat = on_beat
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
 
@@ -79,6 +81,7 @@ class Keeper:
             n_beats += 1
             try:
                 self._life.beat()
+                self._on_beat()
                 if n_beats % (EXPIRE_EVERY // BEAT) == 0:
                     self._intake.expire()
             except StoreError as error:

@@ -14,11 +14,12 @@ from typing import Any
 from remediator.core.action import JsonValue, Target, Targeting
 from remediator.core.event import EventType, utc_text
 from remediator.core.guard import AskedTargets, Facts, Pause, RuleAnswer, Verdict, Word, judge
+from remediator.core.move import Finish
 from remediator.core.outcome import RunOutcome
 from remediator.core.plan import Actions, Plan, PlannedStep
 from remediator.core.policy import Mode, Policy
 from remediator.core.render import Context
-from remediator.core.run import Finish, Phase, Run
+from remediator.core.run import Phase, Run
 from remediator.engine.clock import Clock
 from remediator.engine.ending import end_run
 from remediator.engine.execute import targets_of
@@ -31,8 +32,9 @@ from remediator.store.writer import Tx
 ASK_AGAIN = timedelta(seconds=30)
 """A system that could not be asked for its targets is asked again so soon."""
 
-JUDGE_AGAIN = timedelta(minutes=1)
-"""A plan that waits for an event is judged again at least this often, should the event be missed."""
+JUDGE_AGAIN = timedelta(minutes=10)
+"""A plan that waits for an event is judged again at least this often. Events wake it; this is a second net, and each
+look asks the targets' systems."""
 
 
 def ask_targets(plan: Plan, actions: Actions, clients: Any, now: datetime, context: Context) -> AskedTargets:

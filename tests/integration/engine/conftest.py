@@ -16,7 +16,8 @@ from remediator.clients.fake import FakeWorld
 from remediator.clients.ports import AlertmanagerReader
 from remediator.core.alert import RawDelivery
 from remediator.core.event import utc_text
-from remediator.core.run import fold, next_move
+from remediator.core.move import next_move
+from remediator.core.run import fold
 from remediator.core.units import parse_duration
 from remediator.settings import load_settings
 from remediator.store.audit import AuditFilter, events_of_run, list_events, verify

@@ -170,6 +170,17 @@ def test_retry_when_the_first_attempt_took_long_then_the_budget_counts_from_its_
     assert len(attempts(bench)) == 1
 
 
+def test_retry_when_nothing_was_done_and_the_alert_is_resolved_then_the_run_is_cancelled(bench: Any) -> None:
+    bench.restarts().start()
+    bench.after("1m")
+    bench.world.fail("docker.restart", Fails.TRANSIENT, times=1)
+    bench.deliver(bench.fires(bench.leak()))
+    bench.after("1s")
+    bench.deliver(bench.resolved(bench.leak()))
+    bench.after("10m")
+    assert (bench.ended(), bench.world.n_writes("docker.restart")) == (("cancelled", "resolved"), 1)
+
+
 def test_retry_when_a_failure_is_permanent_then_there_is_none(bench: Any) -> None:
     bench.world.fail("docker.restart", Fails.PERMANENT)
     begin(bench, restart())

@@ -14,11 +14,7 @@ from hypothesis import strategies as st
 from plans import NOW, a_plan, a_run, a_situation, a_step, an_attempt, ended
 from remediator.core.event import Event, EventType, utc_text
 from remediator.core.guard import Pause, Word
-from remediator.core.outcome import Outcome, RunOutcome
-from remediator.core.plan import Plan, Runs, pack_plan
-from remediator.core.playbook import ResolvedCheck
-from remediator.core.policy import Mode
-from remediator.core.run import (
+from remediator.core.move import (
     WAITING_FOR,
     WHY_NOT,
     Close,
@@ -26,18 +22,14 @@ from remediator.core.run import (
     Heard,
     Judge,
     Look,
-    MessageKind,
-    Phase,
     Replan,
     Situation,
     Skip,
     Sleep,
-    StepState,
     Tell,
     Try,
     Verified,
     WaitForWord,
-    fold,
     is_known_to_fire,
     is_to_escalate,
     next_move,
@@ -45,6 +37,11 @@ from remediator.core.run import (
     tell_gap,
     waiting_text,
 )
+from remediator.core.outcome import Outcome, RunOutcome
+from remediator.core.plan import Plan, Runs, pack_plan
+from remediator.core.playbook import ResolvedCheck
+from remediator.core.policy import Mode
+from remediator.core.run import MessageKind, Phase, StepState, fold
 from remediator.errors import Reason
 
 MINUTE = timedelta(minutes=1)
