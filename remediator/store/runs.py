@@ -266,7 +266,9 @@ def may_go_on(conn: Connection, n_places: int) -> list[str]:
     have all the others judged again.
     """
     query = (
-        select(run.c.id, run.c.waits_for).where(run.c.phase == Phase.WAITING.value).order_by(run.c.created_at, run.c.id)
+        select(run.c.id, run.c.waits_for)
+        .where(NOT_CLOSED, run.c.phase == Phase.WAITING.value)
+        .order_by(run.c.created_at, run.c.id)
     )
     found: list[str] = []
     for row in conn.execute(query):

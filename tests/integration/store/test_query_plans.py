@@ -1,0 +1,155 @@
+"""No question that the engine asks may grow with the history: each statement's plan, as SQLite itself tells it."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping
+from types import ModuleType
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, event
+
+from plans import NOW as AT
+from plans import a_plan
+from remediator.core.event import EventType
+from remediator.core.outcome import RunOutcome
+from remediator.core.run import Phase
+from remediator.errors import Reason
+from remediator.store import audit, inbox, runs, subjects
+from remediator.store.engine import Store
+from remediator.store.writer import Tx
+
+GROWS = ("run", "audit", "episode", "subject", "subject_episode", "delivery", "act")
+"""Tables that keep what is over."""
+
+SMALL = ("delivery_unhandled", "episode_open", "episode_last_word", "subject_open", "subject_not_closed")
+SMALL += ("run_not_closed", "run_admitted", "run_unknown")
+"""Partial indexes that hold only what goes on now: walking one of them whole is what they are for."""
+
+ARGUMENTS: Mapping[str, Any] = {
+    "able_key": "k",
+    "at": AT,
+    "before": AT,
+    "but_run": "r",
+    "case": "",
+    "counts": True,
+    "created_at": AT,
+    "delivery_id": 1,
+    "ending": "failed",
+    "ends_at": AT,
+    "episode_id": "e",
+    "episode_ids": ["e"],
+    "is_disruptive": True,
+    "key": "pause",
+    "label_key": "l",
+    "limit": 10,
+    "n_places": 2,
+    "outcome": RunOutcome.SUCCEEDED,
+    "per_key": "k",
+    "phase": Phase.WAITING,
+    "plan": a_plan(),
+    "playbook": "p",
+    "prefix": "ab",
+    "reason": Reason.NONE,
+    "run_id": "r",
+    "since": AT,
+    "state": "open",
+    "subject_id": "s",
+    "targets": {"docker:h/a": True},
+    "value": {"by": "alice"},
+    "waits_for": ["cooldown:cooldown"],
+    "wanted": {"docker:h/a": True},
+}
+"""One value for every parameter of these functions, by its name."""
+
+WALKS = {
+    "export": "the whole log is what was asked for",
+    "verify": "the whole log is what was asked for",
+    "list_events": "for people, and checked below with each filter",
+    "head": "the last row alone: ORDER BY seq DESC LIMIT 1",
+    "last_seq": "as head",
+    "append": "an insert, and head",
+    "insert_episode": "an insert",
+    "insert_subject": "an insert",
+    "insert_run": "an insert",
+    "store_delivery": "an insert",
+}
+"""Functions that are not asked here, and why."""
+
+
+class _Undo(Exception):
+    pass
+
+
+def _functions(module: ModuleType) -> Iterator[Any]:
+    for name, function in inspect.getmembers(module, inspect.isfunction):
+        first = next(iter(inspect.signature(function).parameters.values()), None)
+        takes_store = first is not None and str(first.annotation) in ("Connection", "Tx")
+        if takes_store and function.__module__ == module.__name__ and not name.startswith("_") and name not in WALKS:
+            yield pytest.param(function, id=f"{module.__name__.rpartition('.')[2]}.{name}")
+
+
+def _scans(store: Store, ask: Callable[[Tx], object]) -> list[str]:
+    """The steps of SQLite's plans that walk a table which grows."""
+    found: list[str] = []
+
+    def explain(conn: Connection, _cursor: object, statement: str, parameters: Any, *_: object) -> None:
+        if not statement.startswith(("SELECT", "UPDATE", "DELETE", "INSERT")):
+            return
+        cursor = conn.connection.cursor()
+        for row in cursor.execute(f"EXPLAIN QUERY PLAN {statement}", parameters):
+            step = re.match(r"SCAN (\w+)(?: USING (?:COVERING )?INDEX (\w+))?", row[3])
+            if step and step[1] in GROWS and step[2] not in SMALL:
+                found.append(f"{row[3]}: {statement}")
+
+    def work(tx: Tx) -> None:
+        tx.conn.exec_driver_sql("PRAGMA defer_foreign_keys=ON")
+        event.listen(tx.conn, "before_cursor_execute", explain)
+        try:
+            ask(tx)
+        finally:
+            event.remove(tx.conn, "before_cursor_execute", explain)
+        raise _Undo  # nothing of what was written here belongs to anything
+
+    with pytest.raises(_Undo):
+        store.write(work)
+    return found
+
+
+@pytest.mark.parametrize(
+    "function", [found for module in (runs, subjects, inbox, audit) for found in _functions(module)]
+)
+def test_query_when_the_engine_asks_it_then_walks_no_table_that_grows(store: Store, function: Any) -> None:
+    parameters = list(inspect.signature(function).parameters.values())
+    given = {parameter.name: ARGUMENTS[parameter.name] for parameter in parameters[1:] if parameter.name in ARGUMENTS}
+
+    def ask(tx: Tx) -> None:
+        found = function(tx if parameters[0].name == "tx" else tx.conn, **given)
+        if inspect.isgenerator(found):
+            list(found)
+
+    assert _scans(store, ask) == []
+
+
+@pytest.mark.parametrize(
+    "filters",
+    [
+        pytest.param({"run_id": "r"}, id="a run"),
+        pytest.param({"fingerprint": "f"}, id="an alert"),
+        pytest.param({"target": "docker:h/a"}, id="a target"),
+        pytest.param({"playbook": "p"}, id="a playbook"),
+        pytest.param({"after_seq": 1, "limit": 1}, id="one event"),
+    ],
+)
+def test_audit_list_when_a_filter_has_an_index_then_it_is_used(store: Store, filters: dict[str, Any]) -> None:
+    wanted = audit.AuditFilter(**filters)
+
+    assert _scans(store, lambda tx: audit.list_events(tx.conn, wanted, newest_first=True)) == []
+
+
+def test_scans_sees_a_walk_over_the_log(store: Store) -> None:
+    wanted = audit.AuditFilter(type=EventType.RUN_FINISHED)
+
+    assert len(_scans(store, lambda tx: audit.list_events(tx.conn, wanted))) == 1
