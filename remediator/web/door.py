@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from a2wsgi.wsgi import build_environ
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-from werkzeug.exceptions import BadRequest, RequestTimeout, ServiceUnavailable
+from werkzeug.exceptions import BadRequest, ServiceUnavailable
 
 from remediator.errors import PayloadTooLargeError
 from remediator.web import webhook
@@ -100,10 +100,11 @@ class Door:
                 self._reading.add(deadline)
                 await read.all(receive)
         except TimeoutError:
-            read.problem = (
-                ServiceUnavailable("stopping; send it again")
+            # Never 408, though that is its name: Alertmanager tries only 5xx again, and a slow network can recover.
+            read.problem = ServiceUnavailable(
+                "stopping; send it again"
                 if self._is_closing
-                else RequestTimeout(f"the body took more than {self._body_deadline_s:g} s")
+                else f"the body took more than {self._body_deadline_s:g} s; send it again"
             )
         finally:
             self._reading.discard(deadline)

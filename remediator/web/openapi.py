@@ -15,12 +15,11 @@ _ERRORS = {
     "401": "No valid token.",
     "403": "The token's role is missing.",
     "404": "There is no such run.",
-    "408": "The body took more than 10 seconds.",
     "409": "Not possible in this state.",
     "413": "The body is above max_body.",
     "415": "Not application/json.",
     "422": "The JSON does not fit; the error says where.",
-    "503": "Not now: the store is away or the engine is stopping. Try again.",
+    "503": "Not now: the store is away, the engine is stopping, or the body took more than 10 seconds. Try again.",
 }
 _TEXT = {"type": "string"}
 _RUN_ID = {"name": "run_id", "in": "path", "required": True, "schema": _TEXT}
@@ -45,7 +44,7 @@ def openapi_document() -> dict[str, Any]:
                     "Take a delivery of Alertmanager's webhook, version 4. 200 once it is committed.",
                     role="deliver",
                     body=_OBJECT,
-                    errors=("400", "408", "413", "415", "503"),
+                    errors=("400", "413", "415", "503"),
                 )
             },
             "/api/v1/status": {"get": _call("What the engine does now.", role="view", errors=("503",))},

@@ -78,6 +78,7 @@ def webhook_routes(app: App, is_draining: Callable[[], bool]) -> Blueprint:
     def not_taken(error: HTTPException) -> Response:
         status = error.code or 503
         if status >= 500:
+            _log.warning("delivery not taken; the sender is to try again", source=_source(), problem=error.description)
             return answer(status, str(error.description))
         return refuse(status, str(error.description))
 
