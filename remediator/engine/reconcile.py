@@ -3,8 +3,9 @@
 Deliveries are lost while this engine is away, and a ``resolved`` may be lost for ever. Once a minute, and whenever a
 run's turn comes, every configured Alertmanager is asked for all that it has. The answers may keep an episode open or
 close it. They start nothing, unless the settings say so: then what was never delivered is taken as a delivery of its
-own, through the same inbox, so that nothing after it knows the difference. But what an Alertmanager cut from a group
-(``truncatedAlerts``) is always fetched: it was meant to be delivered.
+own, through the same inbox, so that nothing after it knows the difference. Two things always are: what an Alertmanager
+cut from a group (``truncatedAlerts``) was meant to be delivered, and what came as a copy of what was resolved, and is
+still listed as active, was delivered.
 
 A muted alert (silenced, inhibited) is there: it keeps its episode open, and lets no run have its turn.
 """
@@ -15,18 +16,19 @@ import json
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from remediator.clients.ports import AlertmanagerReader, ListedAlert
-from remediator.core.alert import AlertGroup, RawDelivery, label_key
+from remediator.core.alert import AlertGroup, Labels, RawDelivery, label_key
 from remediator.core.event import Event, EventType
 from remediator.core.move import Heard
 from remediator.engine.clock import Clock
 from remediator.engine.receive import API_SOURCE, Intake
 from remediator.engine.record import Recorder
-from remediator.errors import ActionError, RemediatorError
+from remediator.errors import ActionError, RemediatorError, TransientActionError
 from remediator.store import subjects
 from remediator.store.engine import Store
 from remediator.store.writer import Tx
@@ -45,6 +47,15 @@ MISSED_AFTER = timedelta(minutes=6)
 """An alert that fires so long without a delivery was missed: above the default ``group_interval``, at which
 Alertmanager tries again what it could not deliver."""
 
+ASK_S = 15.0
+"""An Alertmanager that takes longer for all we ask gives no answer: turns of runs wait for it, and so do the others."""
+
+STOP_S = 2.0
+"""A question under way is not waited for longer: its answer would change nothing any more."""
+
+CUT_TRIES = 5
+"""Times that what was cut from a group is looked for, ``EVERY`` apart; after that long the group is delivered anew."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
@@ -60,6 +71,23 @@ class Survey:
     listed: Mapping[str, tuple[ListedAlert, ...]]
     is_complete: bool
     youngest: datetime | None
+
+
+@dataclass(slots=True, kw_only=True)
+class _CutGroup:
+    """A group that was cut, and what has come of it since.
+
+    Attributes:
+        came: label keys of what was delivered, or fetched and taken as delivered.
+        n_missing: alerts that were cut and have not been found.
+        due_at: when it is looked for next.
+    """
+
+    group: AlertGroup
+    came: set[str]
+    n_missing: int
+    due_at: datetime
+    n_tries: int = 0
 
 
 class Reconciler:
@@ -100,7 +128,9 @@ class Reconciler:
         self._absent_since: dict[str, datetime] = {}
         self._missed_since: dict[str, datetime] = {}
         self._noticed: set[str] = set()
-        self._cut: deque[AlertGroup] = deque()
+        self._noted: deque[AlertGroup] = deque()
+        self._cut: dict[tuple[str, str, str], _CutGroup] = {}
+        self._asked: dict[str, Future[_Answer]] = {}
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -112,10 +142,10 @@ class Reconciler:
         self._thread.start()
 
     def stop(self) -> None:
-        """End it; an answer under way is waited for."""
+        """End it, within ``STOP_S``. What is still being asked then changes nothing."""
         self._stop.set()
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(STOP_S)
 
     def _run(self) -> None:
         while not self._stop.is_set():
@@ -136,13 +166,12 @@ class Reconciler:
         Raises:
             StoreError: it comes again.
         """
-        if self._cut:
-            self.fetch_cut()
+        self.fetch_cut()
         now = self._clock.now()
         if self._next_at is None or now >= self._next_at:
             self._next_at = now + EVERY
             self.reconcile()
-        return self._next_at
+        return min((self._next_at, *(cut.due_at for cut in self._cut.values())))
 
     # -- asking
 
@@ -158,13 +187,12 @@ class Reconciler:
         listed: dict[str, list[ListedAlert]] = {}
         starts: list[datetime] = []
         n_answered = 0
-        for url, reader in self._readers.items():
-            try:
-                alerts, started_at = reader.alerts(), reader.started_at()
-            except ActionError as error:
+        for url, answer in self._ask_all().items():
+            if isinstance(answer, ActionError):
                 self._metrics.alertmanager_ok.labels(url).set(0)
-                log.warning("an Alertmanager gave no answer", problem=str(error))
+                log.warning("an Alertmanager gave no answer", problem=str(answer))
                 continue
+            alerts, started_at = answer
             self._metrics.alertmanager_ok.labels(url).set(1)
             n_answered += 1
             starts.append(started_at)
@@ -177,6 +205,13 @@ class Reconciler:
             youngest=max(starts, default=None),
         )
 
+    def _ask_all(self) -> dict[str, _Answer | ActionError]:
+        """Ask all at once; one that has not yet answered an older question is not waited for again."""
+        hung = {url for url, future in self._asked.items() if not future.done()}
+        self._asked |= {url: _ask_apart(reader) for url, reader in self._readers.items() if url not in hung}
+        wait([future for url, future in self._asked.items() if url not in hung], timeout=ASK_S)
+        return {url: _answer_of(url, future, is_late=url in hung) for url, future in self._asked.items()}
+
     def hear(self, label_keys: Iterable[str], last_word_at: datetime) -> Heard:
         """Whether any of these label sets fires, by an answer of now and later than what was delivered of them."""
         return heard_of(self.survey(max(self._clock.now() - FRESH, last_word_at)), label_keys)
@@ -186,12 +221,16 @@ class Reconciler:
     def reconcile(self) -> None:
         """Ask, then keep open, close and notice. Raises StoreError: the next minute tries again."""
         survey = self.survey()
+        if self._stop.is_set():
+            return  # the store may be closed by now
         with self._store.read() as conn:
             fires = {episode.label_key: episode for episode in subjects.open_episodes(conn)}
+            copies = subjects.stale_copies(conn)
         there = [episode for key, episode in fires.items() if key in survey.listed]
         self._keep_open(there, survey.at)
         self._close_absent([episode for key, episode in fires.items() if key not in survey.listed], survey)
-        self._notice_missed(survey, fires.keys())
+        believed = self._believe_copies(copies, survey)
+        self._notice_missed(survey, {*fires, *believed})
 
     def _keep_open(self, episodes: Sequence[subjects.Episode], at: datetime) -> None:
         for episode in episodes:
@@ -221,6 +260,29 @@ class Reconciler:
                 self._intake.end_absent(episode.id, now)
                 self._absent_since.pop(episode.id, None)
 
+    def _believe_copies(self, copies: Iterable[subjects.Episode], survey: Survey) -> set[str]:
+        """A firing copy of what was resolved came, opened nothing, and the answers say that it fires: it was delivered.
+
+        Returns:
+            The label keys of what was taken as delivered.
+        """
+        believed: set[str] = set()
+        for episode in copies:
+            listed = survey.listed.get(episode.label_key, ())
+            alert = next((alert for alert in listed if alert.is_active and not _fires_anew(alert, episode)), None)
+            if alert is None or episode.stale_copy_at is None or survey.at <= episode.stale_copy_at:
+                continue
+            group = episode.alert["group"]
+            self._deliver(
+                [alert],
+                survey.at,
+                receiver=group.get("receiver", self._receiver),
+                external_url=group.get("external_url", ""),
+                group_labels=group.get("labels", {}),
+            )
+            believed.add(episode.label_key)
+        return believed
+
     def _notice_missed(self, survey: Survey, open_keys: Iterable[str]) -> None:
         """Alerts that fire, lead to our receiver, and were never delivered."""
         known = set(open_keys)
@@ -240,7 +302,9 @@ class Reconciler:
             self._store.write(lambda tx: self._note_missed(tx, fresh, survey.at))
             self._noticed |= fresh.keys()
             if self._starts:
-                self._deliver(fresh.values(), {}, survey.at)
+                self._deliver(
+                    fresh.values(), survey.at, receiver=self._receiver, external_url=next(iter(self._readers))
+                )
 
     def _note_missed(self, tx: Tx, missed: Mapping[str, ListedAlert], at: datetime) -> None:
         detail = "taken as delivered" if self._starts else "nothing is started for it (setting reconcile.starts)"
@@ -259,41 +323,84 @@ class Reconciler:
 
     def note_cut(self, group: AlertGroup) -> None:
         """A delivery of this group was cut: what is missing from it is fetched."""
-        self._cut.append(group)
+        self._noted.append(group)
 
     def fetch_cut(self) -> None:
-        """Fetch what was cut from the groups noted since the last time, and take it as delivered.
+        """Fetch what is due of what was cut, and take it as delivered.
+
+        A group that could not be fetched whole, because an Alertmanager did not answer, is tried again, until it is
+        delivered anew or ``CUT_TRIES`` are used up.
 
         Raises:
             StoreError: it is fetched again.
         """
-        groups = list(self._cut)
+        now = self._clock.now()
+        while self._noted:
+            group = self._noted.popleft()
+            self._cut[group.receiver, group.group_key, label_key(group.group_labels)] = _CutGroup(
+                group=group, came={alert.label_key for alert in group.alerts}, n_missing=group.n_truncated, due_at=now
+            )
+        due = {key: cut for key, cut in self._cut.items() if cut.due_at <= now}
+        if not due:
+            return
         survey = self.survey()
-        for group in groups:
-            came = {alert.label_key for alert in group.alerts}
-            rest = [
-                alerts[0]
-                for key, alerts in survey.listed.items()
-                if key not in came and any(_belongs(alert, group) for alert in alerts)
-            ]
-            if rest:
-                self._deliver(rest, group.group_labels, survey.at)
-            if len(rest) < group.n_truncated and not survey.is_complete:
-                return  # not all that was cut has been found: ask again
-            self._cut.popleft()
+        for key, cut in due.items():
+            if self._stop.is_set():
+                return
+            self._fetch(cut, survey)
+            if cut.n_missing <= 0 or survey.is_complete:
+                del self._cut[key]
+            elif cut.n_tries >= CUT_TRIES:
+                del self._cut[key]
+                log.warning(
+                    "gave up fetching what was cut from a group: not every Alertmanager answers",
+                    receiver=cut.group.receiver,
+                    group_key=cut.group.group_key,
+                    n_missing=cut.n_missing,
+                )
+
+    def _fetch(self, cut: _CutGroup, survey: Survey) -> None:
+        group = cut.group
+        rest = {
+            key: alerts[0]
+            for key, alerts in survey.listed.items()
+            if key not in cut.came and any(_belongs(alert, group) for alert in alerts)
+        }
+        if rest:
+            self._deliver(
+                rest.values(),
+                survey.at,
+                receiver=group.receiver,
+                external_url=group.external_url,
+                group_key=group.group_key,
+                group_labels=group.group_labels,
+            )
+        cut.came |= rest.keys()
+        cut.n_missing -= len(rest)
+        cut.n_tries += 1
+        cut.due_at = survey.at + EVERY
 
     # -- taking as delivered
 
-    def _deliver(self, alerts: Iterable[ListedAlert], group_labels: Mapping[str, str], at: datetime) -> None:
+    def _deliver(
+        self,
+        alerts: Iterable[ListedAlert],
+        at: datetime,
+        *,
+        receiver: str,
+        external_url: str,
+        group_key: str = "",
+        group_labels: Labels | None = None,
+    ) -> None:
         body: dict[str, Any] = {
             "version": "4",
             "status": "firing",
-            "receiver": self._receiver,
-            "groupKey": "",
-            "groupLabels": dict(group_labels),
+            "receiver": receiver,
+            "groupKey": group_key,
+            "groupLabels": dict(group_labels or {}),
             "commonLabels": {},
             "commonAnnotations": {},
-            "externalURL": next(iter(self._readers)),
+            "externalURL": external_url,
             "truncatedAlerts": 0,
             "alerts": [
                 {
@@ -309,6 +416,35 @@ class Reconciler:
         }
         raw = RawDelivery(received_at=at, source=API_SOURCE, body=json.dumps(body).encode())
         self._accept(raw)
+
+
+_Answer = tuple[tuple[ListedAlert, ...], datetime]
+
+
+def _ask_apart(reader: AlertmanagerReader) -> Future[_Answer]:
+    """Ask in a thread that nobody has to wait for, neither for its answer nor at the end of the process."""
+    future: Future[_Answer] = Future()
+
+    def ask() -> None:
+        try:
+            future.set_result((reader.alerts(), reader.started_at()))
+        except ActionError as error:
+            future.set_exception(error)
+        except Exception:
+            log.exception("unexpected error while asking an Alertmanager")
+            future.set_exception(TransientActionError("an Alertmanager's answer was not understood"))
+
+    threading.Thread(target=ask, name="alertmanager-question", daemon=True).start()
+    return future
+
+
+def _answer_of(url: str, future: Future[_Answer], *, is_late: bool) -> _Answer | ActionError:
+    if is_late or not future.done():
+        return TransientActionError(f"Alertmanager {url} has not answered within {ASK_S:.0f} s", target=url)
+    try:
+        return future.result()
+    except ActionError as error:
+        return error
 
 
 def heard_of(survey: Survey, label_keys: Iterable[str]) -> Heard:
@@ -333,3 +469,11 @@ def _belongs(alert: ListedAlert, group: AlertGroup) -> bool:
         and group.receiver in alert.receivers
         and all(alert.labels.get(name, "") == value for name, value in labels)
     )
+
+
+def _fires_anew(alert: ListedAlert, ended: subjects.Episode) -> bool:
+    """Whether a listed alert began after the end of that episode, so that no copy of what ended can mean it."""
+    try:
+        return ended.resolved_ends_at is not None and datetime.fromisoformat(alert.starts_at) > ended.resolved_ends_at
+    except (ValueError, TypeError):  # no time, or one without a zone
+        return False

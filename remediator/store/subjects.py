@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, and_, func, select, update
+from sqlalchemy import Connection, RowMapping, and_, exists, func, select, update
 
 from remediator.core.event import utc_text, utc_time
 from remediator.store.tables import OPEN_BY_ALERTS, episode, subject, subject_episode
@@ -112,6 +112,14 @@ def newest_episode(conn: Connection, label_key: str) -> Episode | None:
     query = select(episode).where(episode.c.label_key == label_key).order_by(episode.c.opened_at.desc()).limit(1)
     row = conn.execute(query).mappings().first()
     return _episode(row) if row else None
+
+
+def stale_copies(conn: Connection) -> list[Episode]:
+    """What has ended, of which a firing copy came after its end, where nothing newer of the label set is known."""
+    newer = episode.alias()
+    is_newest = ~exists().where(newer.c.label_key == episode.c.label_key, newer.c.opened_at > episode.c.opened_at)
+    query = select(episode).where(episode.c.stale_copy_at != "", episode.c.ended_at.is_not(None), is_newest)
+    return [_episode(row) for row in conn.execute(query).mappings()]
 
 
 def get_episode(conn: Connection, episode_id: str) -> Episode | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 
 from remediator.clients.ports import ListedAlert
 from remediator.core.event import utc_text
+from remediator.engine import reconcile
 from remediator.errors import TransientActionError
 
 LEAK = {"alertname": "GPUMemoryLeakSlope", "hostname": "gpu-07", "container_name": "trainer-0"}
@@ -31,6 +34,8 @@ class Alertmanager:
         self._bench = bench
         self._listed: dict[str, ListedAlert] = {}
         self.is_away = False
+        self.hangs_until: threading.Event | None = None
+        self.n_asked = 0
         self.started: datetime = bench.clock.now() - timedelta(hours=1)
 
     def lists(
@@ -52,6 +57,9 @@ class Alertmanager:
         del self._listed[str(labels)]
 
     def alerts(self) -> tuple[ListedAlert, ...]:
+        self.n_asked += 1
+        if self.hangs_until is not None:
+            self.hangs_until.wait()
         if self.is_away:
             raise TransientActionError("away")
         return tuple(self._listed.values())
@@ -64,6 +72,14 @@ class Alertmanager:
 def one(bench: Any) -> Alertmanager:
     alertmanager = Alertmanager(bench)
     bench.alertmanagers = {"http://am-1:9093": alertmanager}
+    return alertmanager
+
+
+@pytest.fixture
+def other(bench: Any, one: Alertmanager) -> Alertmanager:
+    """The other one of a pair."""
+    alertmanager = Alertmanager(bench)
+    bench.alertmanagers["http://am-2:9093"] = alertmanager
     return alertmanager
 
 
@@ -149,9 +165,9 @@ def test_episode_when_never_listed_then_absence_closes_nothing(bench: Any, one: 
     assert bench.events("episode_ended") == []
 
 
-def test_episode_when_one_of_two_does_not_answer_then_absence_closes_nothing(bench: Any, one: Alertmanager) -> None:
-    other = Alertmanager(bench)
-    bench.alertmanagers["http://am-2:9093"] = other
+def test_episode_when_one_of_two_does_not_answer_then_absence_closes_nothing(
+    bench: Any, one: Alertmanager, other: Alertmanager
+) -> None:
     start(bench)
     one.lists(LEAK)
     bench.deliver(bench.fires(LEAK))
@@ -213,3 +229,153 @@ def test_cut_group_when_alerts_were_cut_then_they_are_fetched(bench: Any, one: A
         "docker.restart docker:gpu-07/trainer-1",
     ]
     assert [event.data["source"] for event in bench.events("delivery_received")] == ["10.0.0.1", "alertmanager api"]
+
+
+CUT = {"truncatedAlerts": 2, "receiver": "ops\\.gpu", "groupLabels": {"alertname": "GPUMemoryLeakSlope"}}
+"""A group of which two are missing, from a receiver whose name Alertmanager has quoted."""
+
+FROM_THE_API = "alertmanager api"
+
+
+def of_the_api(bench: Any) -> list[dict[str, Any]]:
+    return [event.data for event in bench.events("delivery_received") if event.data["source"] == FROM_THE_API]
+
+
+def container(number: int) -> dict[str, str]:
+    return {**LEAK, "container_name": f"trainer-{number}"}
+
+
+def test_cut_group_when_one_of_two_is_away_then_what_was_found_is_delivered_once_and_the_rest_once_it_is_back(
+    bench: Any, one: Alertmanager, other: Alertmanager
+) -> None:
+    start(bench)
+    other.is_away = True
+    one.lists(container(1), receivers=("ops.gpu",))
+    other.lists(container(2), receivers=("ops.gpu",))
+    bench.deliver(bench.fires(LEAK), **CUT)
+    bench.after("2m30s")
+    assert [data["n_firing"] for data in of_the_api(bench)] == [1]
+    other.is_away = False
+    bench.after("10m")
+    assert [data["n_firing"] for data in of_the_api(bench)] == [1, 1]
+
+
+def test_cut_group_when_one_of_two_stays_away_then_gives_up_after_five_tries(
+    bench: Any, one: Alertmanager, other: Alertmanager
+) -> None:
+    start(bench)
+    other.is_away = True
+    one.lists(container(1), receivers=("ops.gpu",))
+    other.lists(container(2), receivers=("ops.gpu",))
+    bench.deliver(bench.fires(LEAK), **CUT)
+    bench.after("6m")
+    other.is_away = False
+    bench.after("10m")
+    assert [data["n_firing"] for data in of_the_api(bench)] == [1]
+
+
+def test_cut_group_when_it_is_delivered_anew_then_that_counts_and_the_older_is_forgotten(
+    bench: Any, one: Alertmanager, other: Alertmanager
+) -> None:
+    start(bench)
+    other.is_away = True
+    bench.deliver(bench.fires(LEAK), **CUT)
+    bench.after("1m")
+    bench.deliver(bench.fires(LEAK), bench.fires(container(1)), **(CUT | {"truncatedAlerts": 1}))
+    other.is_away = False
+    other.lists(container(1), receivers=("ops.gpu",))
+    other.lists(container(2), receivers=("ops.gpu",))
+    bench.after("10m")
+    assert [data["n_firing"] for data in of_the_api(bench)] == [1]
+
+
+def test_cut_group_when_no_receiver_is_set_then_its_members_are_delivered_with_the_group_s_own(
+    bench: Any, one: Alertmanager
+) -> None:
+    bench.playbook(
+        "playbook: tell\nmatch: [alertname = GPUMemoryLeakSlope]\nper: [container_name]\n"
+        "steps: [{action: notify.send, params: {to: [oncall], "
+        "title: '{{ group.receiver }} {{ group.external_url }} {{ group.labels.alertname }}'}}]\n"
+    )
+    bench.start(alertmanager={"urls": ["http://am-1:9093"]})
+    one.lists(LEAK)
+    one.lists(container(1), receivers=("ops.gpu",))
+    bench.deliver(bench.fires(LEAK), **(CUT | {"truncatedAlerts": 1}), externalURL="http://public.example")
+    bench.after("2m")
+    assert bench.told() == ["oncall: ops.gpu http://public.example GPUMemoryLeakSlope"] * 2
+    assert [data["receiver"] for data in of_the_api(bench)] == ["ops.gpu"]
+
+
+def test_copy_when_the_alertmanager_lists_it_as_active_then_it_was_delivered(bench: Any, one: Alertmanager) -> None:
+    start(bench)
+    copy = bench.fires(LEAK)
+    one.lists(LEAK, receivers=())
+    bench.deliver(copy)
+    bench.after("2m")
+    bench.deliver(bench.resolved(LEAK))
+    bench.deliver(copy)
+    bench.after("30m")
+    assert [data["n_firing"] for data in of_the_api(bench)] == [1]
+    assert len(bench.events("episode_opened")) == 2
+    assert bench.events("alert_missed") == []
+    assert bench.did()[0] == "docker.restart docker:gpu-07/trainer-0"
+
+
+@pytest.mark.parametrize("muted_by", ["silenced", "inhibited"])
+def test_copy_when_it_is_listed_as_muted_then_opens_nothing(bench: Any, one: Alertmanager, muted_by: str) -> None:
+    start(bench)
+    copy = bench.fires(LEAK)
+    one.lists(LEAK, muted_by=muted_by)
+    bench.deliver(copy)
+    bench.after("1m")
+    bench.deliver(bench.resolved(LEAK))
+    bench.deliver(copy)
+    bench.after("30m")
+    assert len(bench.events("episode_opened")) == 1
+
+
+def test_copy_when_what_is_listed_began_after_the_end_then_that_was_never_delivered(
+    bench: Any, one: Alertmanager
+) -> None:
+    start(bench)
+    copy = bench.fires(LEAK)
+    bench.deliver(copy)
+    bench.after("1m")
+    bench.deliver(bench.resolved(LEAK))
+    bench.deliver(copy)
+    bench.after("1m")
+    one.lists(LEAK)
+    bench.after("30m")
+    assert (len(bench.events("episode_opened")), len(bench.events("alert_missed"))) == (1, 1)
+
+
+def test_survey_when_one_of_two_hangs_then_it_is_waited_for_once_and_not_asked_again(
+    bench: Any, one: Alertmanager, other: Alertmanager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reconcile, "ASK_S", 0.3)
+    other.hangs_until = threading.Event()
+    one.lists(LEAK)
+    start(bench)
+    begun = time.monotonic()
+    survey = bench.engine._reconciler.survey()
+    assert (survey.is_complete, len(survey.listed)) == (False, 1)
+    assert time.monotonic() - begun < 0.3
+    assert (other.n_asked, one.n_asked) == (1, 3)
+    other.hangs_until.set()
+    bench.engine._reconciler._asked["http://am-2:9093"].result(5)
+    assert bench.engine._reconciler.survey().is_complete
+
+
+def test_stop_when_an_alertmanager_hangs_then_is_not_waited_for(
+    bench: Any, one: Alertmanager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reconcile, "STOP_S", 0.1)
+    one.hangs_until = threading.Event()
+    bench.start(alertmanager={"urls": ["http://am-1:9093"]})
+    bench.engine._reconciler.start()
+    begun = time.monotonic()
+    bench.engine._reconciler.stop()
+    assert time.monotonic() - begun < 5
+    one.hangs_until.set()
+    bench.engine._reconciler._thread.join(5)
+    assert not bench.engine._reconciler._thread.is_alive()
