@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,7 @@ import click
 from remediator.cli.api_client import EngineClient, engine_options
 from remediator.cli.invocation import Invocation
 from remediator.cli.terminal import fold, json_option, print_json, say, value_text
-
-_BAD_ENDS = ("failed", "unknown", "ineffective", "unverified", "refused")
+from remediator.core.move import WITHOUT_A_FIX, waiting_text
 
 
 @click.command()
@@ -40,30 +39,29 @@ def runs(
 
 
 def print_run(run: Mapping[str, Any]) -> None:
-    """A run on three lines.
+    """A run on three lines, and one for what it waits for.
 
     Args:
         run: as the API gives it.
     """
-    say(f"{run['run_id']}  {run_state(run)}", "red" if run["outcome"] in _BAD_ENDS else "")
+    say(f"{run['run_id']}  {_end(run) or run['phase']}", "red" if run["outcome"] in WITHOUT_A_FIX else "")
     case = f", case {run['case']}" if run["case"] else ""
     until = f", ended {run['ended_at']}" if run["ended_at"] else ""
     fold(f"{run['playbook']}{case}: {value_text(run['per'])}", 4)
+    if run["waits_for"]:
+        fold(f"waits for {waiting_text(run['waits_for'])}", 4)
     fold(f"since {run['created_at']}{until}", 4, "dim")
 
 
 def run_state(run: Mapping[str, Any]) -> str:
-    """Where a run stands, in a few words: ``succeeded``, ``failed (transient)``, ``waiting for cooldown``.
+    """Where a run stands, on one line: ``succeeded``, ``failed (transient)``, ``waiting for the cooldown``.
 
     Args:
         run: as the API gives it.
     """
-    if run["outcome"]:
-        return str(run["outcome"]) + (f" ({run['reason']})" if run["reason"] not in ("", "none") else "")
-    return str(run["phase"]) + (f" for {waits_text(run['waits_for'])}" if run["waits_for"] else "")
+    return _end(run) or str(run["phase"]) + (f" for {waiting_text(run['waits_for'])}" if run["waits_for"] else "")
 
 
-def waits_text(waits_for: Sequence[str]) -> str:
-    """What a plan waits for: ``cooldown:cooldown`` → ``cooldown``, ``busy:TARGET`` → ``busy TARGET``."""
-    pairs = [each.partition(":") for each in waits_for]
-    return ", ".join(f"busy {what}" if rule == "busy" else what.replace("_", " ") for rule, _, what in pairs)
+def _end(run: Mapping[str, Any]) -> str:
+    """How it ended, "" while it has not."""
+    return str(run["outcome"]) + (f" ({run['reason']})" if run["reason"] not in ("", "none") else "")

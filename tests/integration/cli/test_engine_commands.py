@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from remediator.cli import api_client, cli, run
+from remediator.cli import api_client, cli, run, runs
+from remediator.core.move import WITHOUT_A_FIX
 from remediator.settings import load_settings
 
 RUN = {
@@ -193,12 +194,35 @@ def test_runs_when_listed_then_says_where_each_stands(engine: Engine) -> None:
 
     lines = call(engine, "runs").stdout.splitlines()
 
-    assert [lines[0], lines[3], lines[6]] == [
-        "4f1d  waiting for cooldown",
+    assert [lines[0], lines[2], lines[4], lines[7]] == [
+        "4f1d  waiting",
+        "    waits for the cooldown",
         "4f1d  succeeded",
         "4f1d  failed (transient)",
     ]
     assert lines[1] == "    restart-on-leak: host=gpu-07"
+
+
+def test_runs_when_a_target_is_busy_then_it_is_named_once(engine: Engine) -> None:
+    waits_for = ["busy:docker:gpu-07/a", "cooldown:cooldown", "reservation:busy_target"]
+    engine.answers_with([{**RUN, "waits_for": waits_for}])
+
+    output = " ".join(call(engine, "runs").stdout.split())
+
+    assert "waits for the cooldown; another run that has its target (docker:gpu-07/a) since" in output
+
+
+@pytest.mark.parametrize("outcome", sorted(WITHOUT_A_FIX))
+def test_runs_when_a_run_left_things_as_bad_as_they_were_then_it_is_red(
+    outcome: str, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[tuple[str, str]] = []
+    monkeypatch.setattr(runs, "say", lambda text="", style="": said.append((text, style)))
+    engine.answers_with([{**ENDED, "outcome": outcome}])
+
+    call(engine, "runs")
+
+    assert said == [(f"4f1d  {outcome}", "red")]
 
 
 def test_runs_when_there_is_none_then_says_so(engine: Engine) -> None:
@@ -239,7 +263,7 @@ def test_run_when_told_to_wait_then_ends_as_the_run_does(
     result = call(engine, "run", "restart", "--alert", "host=gpu-07", "--wait")
 
     assert result.exit_code == code
-    assert result.stdout.splitlines() == ["started run 4f1d", "waiting for cooldown", outcome]
+    assert result.stdout.splitlines() == ["started run 4f1d", "waiting for the cooldown", outcome]
     looks = ["/api/v1/runs/4f1d"] * 3
     assert [path for _, path, _, _ in engine.asked] == ["/api/v1/status", "/api/v1/runs", *looks]
 
@@ -476,7 +500,7 @@ STATUS: dict[str, Any] = {
             "PAUSED by alice since 08:00: work",
             id="it is paused",
         ),
-        pytest.param({"open_runs": [RUN]}, "4f1d  waiting for cooldown", id="a run is open"),
+        pytest.param({"open_runs": [RUN]}, "    waits for the cooldown", id="a run is open"),
         pytest.param({"unsettled_runs": ["9c2e"]}, "  9c2e", id="a run is unknown"),
         pytest.param({}, "audit head             7:ab", id="the head of the audit, to keep elsewhere"),
     ],
