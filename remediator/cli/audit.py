@@ -12,7 +12,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,6 +21,7 @@ from typing import IO, Any, TypeVar
 import click
 from rich.table import Table
 
+from remediator.cli.event_text import print_data
 from remediator.cli.invocation import Invocation
 from remediator.cli.terminal import console, fold, json_option, print_fields, print_json, printable, say
 from remediator.core.event import EventType, RecordedEvent
@@ -196,16 +197,14 @@ def verify(
 
 @audit.command()
 @_filter_options
-@click.option("--format", "format_", type=click.Choice(["jsonl"]), default="jsonl", show_default=True)
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="File.  [default: stdout]")
 @_store_option
 @click.pass_obj
-def export(invocation: Invocation, /, format_: str, output: Path | None, store_url: str | None, **chosen: Any) -> None:
+def export(invocation: Invocation, /, output: Path | None, store_url: str | None, **chosen: Any) -> None:
     """Write events as JSON Lines that can be verified without the store; print the head to keep on stderr.
 
     Each line holds the exact bytes ("body") that its hash covers. An export without filters is the whole chain.
     """
-    del format_  # one so far; named on the command line, so that scripts stay right when there are more
     with _reading(invocation, store_url) as conn:
         seq, digest = log.head(conn)
         lines = map(log.export_line, log.export(conn, _filters(conn, **chosen)))
@@ -292,19 +291,34 @@ def _table(events: list[RecordedEvent]) -> Table:
 
 
 def _print_event(shown: dict[str, Any]) -> None:
+    """One event, whole."""
+    data = shown.pop("data")
     say(f"{shown.pop('seq')}  {shown.pop('at')}  {shown.pop('type')}", style="bold")
     print_fields({name: value for name, value in shown.items() if value not in ("", 0)}, indent=2)
+    print_data(data, is_whole=True)
 
 
 def _print_run(events: list[RecordedEvent]) -> None:
-    """One event after the other; after the first only what is new, and no hashes."""
-    before: dict[str, Any] = {}
-    for event in events:
-        shown = log.as_dict(event)
-        del shown["n"], shown["prev_hash"], shown["hash"]
-        always = ("seq", "at", "type", "outcome", "data")
-        _print_event({name: value for name, value in shown.items() if name in always or before.get(name) != value})
-        before = shown
+    """What a run is about, then its events one after the other: of each attempt what it changed."""
+    first = events[0].event
+    print_fields({"run": first.run_id, "playbook": first.playbook, "subject": first.subject_id})
+    befores: dict[Any, Mapping[str, Any]] = {}
+    finished = {_attempt(each) for each in events if each.event.type is EventType.ATTEMPT_FINISHED}
+    for recorded in events:
+        event = recorded.event
+        data: dict[str, Any] = dict(event.data)
+        say()
+        by = f"  by {event.actor}" if event.actor != "engine" else ""
+        said = f"  {event.outcome}" if event.outcome else ""
+        say(f"{recorded.seq}  {event.at:%Y-%m-%d %H:%M:%S}  {event.type.value}{said}{by}", style="bold")
+        if event.type is EventType.ATTEMPT_STARTED and _attempt(recorded) in finished:
+            # What it was before is told with what became of it; without an end it is all that is known.
+            befores[_attempt(recorded)] = data.pop("before", {})
+        print_data(data, before=befores.get(_attempt(recorded)), is_whole=False)
+
+
+def _attempt(recorded: RecordedEvent) -> tuple[Any, Any]:
+    return recorded.event.data.get("step"), recorded.event.data.get("attempt")
 
 
 class _Progress:

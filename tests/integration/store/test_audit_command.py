@@ -120,6 +120,37 @@ def test_show_of_a_run_shows_its_events_in_order(run: Callable[..., Result]) -> 
     assert "paused" not in output
 
 
+def test_show_of_a_run_tells_the_state_before_with_what_became_of_it(
+    run: Callable[..., Result], url: str, event: Callable[..., Event]
+) -> None:
+    other = "2" + RUN[1:]
+    store = open_store(url)
+    for n, (kind, data) in enumerate(
+        [
+            (EventType.ATTEMPT_STARTED, {"step": "steps.a", "attempt": 1, "before": {"pid": 1, "status": "running"}}),
+            (EventType.ATTEMPT_FINISHED, {"step": "steps.a", "attempt": 1, "after": {"pid": 2, "status": "running"}}),
+            (EventType.ATTEMPT_STARTED, {"step": "steps.a", "attempt": 2, "before": {"pid": 3}}),
+        ],
+        1,
+    ):
+        store.write(lambda tx, k=kind, d=data, n=n: tx.append(event(type=k, run_id=other, n=n, data=d)))
+    store.close()
+
+    lines = [" ".join(line.split()) for line in run("show", other[:8]).output.splitlines()]
+
+    assert "status running" not in lines
+    assert lines[-8:] == [
+        "6 2026-01-31 14:00:00 attempt_finished",
+        "attempt 1 of a",
+        "pid 1 → 2",
+        "",
+        "7 2026-01-31 14:00:00 attempt_started",
+        "attempt 2 of a",
+        "before",  # nobody knows what became of it
+        "pid 3",
+    ]
+
+
 @pytest.mark.parametrize("which", ["99", "0", "nope"])
 def test_show_of_what_is_not_there_says_so(run: Callable[..., Result], which: str) -> None:
     result = run("show", which)
