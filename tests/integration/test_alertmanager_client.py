@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from remediator.clients import alertmanager
 from remediator.clients.alertmanager import Alertmanager, Login
-from remediator.errors import AccessDeniedError, TransientActionError
+from remediator.errors import AccessDeniedError, ActionError, TransientActionError
 from remediator.settings import read_secret_file
-
-pytestmark = pytest.mark.alertmanager
 
 NOBODY = "http://127.0.0.1:9/nobody"
 
 
-@pytest.fixture(params=["0.25", "0.31"])
+@pytest.fixture(params=[pytest.param(version, marks=pytest.mark.alertmanager) for version in ("0.25", "0.31")])
 def real(request: pytest.FixtureRequest, alertmanager_factory: Any) -> Any:
     return alertmanager_factory(NOBODY, version=request.param)
 
@@ -74,3 +77,82 @@ def test_alerts_when_our_own_token_cannot_be_read_then_access_denied(real: Any, 
     client = Alertmanager(real.url, Login(token=lambda: read_secret_file(tmp_path / "gone")[0]))
     with pytest.raises(AccessDeniedError, match="cannot be read"):
         client.alerts()
+
+
+@contextlib.contextmanager
+def answers(*parts: bytes, pause_s: float = 0.0) -> Iterator[str]:
+    """The URL of a server that answers each question with these parts, with a pause before each."""
+    is_over = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0.1)
+
+        def serve() -> None:
+            while not is_over.is_set():
+                with contextlib.suppress(OSError), server.accept()[0] as connection:
+                    connection.recv(65536)
+                    for part in parts:
+                        is_over.wait(pause_s)
+                        connection.sendall(part)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.getsockname()[1]}"
+        finally:
+            is_over.set()
+            thread.join(10)
+
+
+WHOLE = b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize("parts", [(WHOLE, *[b" "] * 200), (CHUNKED, *[b"1\r\n \r\n"] * 200)], ids=["plain", "chunked"])
+def test_alerts_when_the_answer_drips_then_it_is_given_up_in_time(
+    parts: tuple[bytes, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(alertmanager, "ANSWER_S", 0.5)
+    begun = time.monotonic()
+    with answers(*parts, pause_s=0.05) as url, pytest.raises(TransientActionError, match="not whole after"):
+        Alertmanager(url).alerts()
+    assert time.monotonic() - begun < 5
+
+
+def test_alerts_when_the_answer_has_no_end_then_no_more_of_it_is_read_than_is_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(alertmanager, "MAX_BYTES", 2**20)
+    endless = (b"HTTP/1.1 200 OK\r\n\r\n", *[b" " * 65536] * 1000)
+    with answers(*endless) as url, pytest.raises(TransientActionError, match="more than 1 MiB"):
+        Alertmanager(url).alerts()
+
+
+def test_alerts_when_nothing_is_said_then_it_is_given_up_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alertmanager, "ANSWER_S", 0.2)
+    with answers(b"HTTP/1.1 200 OK\r\n", pause_s=2) as url, pytest.raises(TransientActionError, match="in time"):
+        Alertmanager(url).alerts()
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "words"),
+    [
+        (b"HTTP/1.1 401 No\r\nContent-Length: 0\r\n\r\n", AccessDeniedError, "does not let us in"),
+        (b"HTTP/1.1 302 Found\r\nLocation: /login\r\nContent-Length: 0\r\n\r\n", TransientActionError, "HTTP 302"),
+        (b"HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n", TransientActionError, "cannot be reached .HTTP 503"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n[]", TransientActionError, "no proper answer .ProtocolError"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n<ht>", TransientActionError, "no JSON"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n[42]", TransientActionError, "no list of alerts"),
+        (b"SSH-2.0-OpenSSH\r\n", TransientActionError, "cannot be reached"),
+    ],
+    ids=["401", "a redirect", "503 of a proxy", "cut off", "a page", "other JSON", "no HTTP"],
+)
+def test_alerts_when_the_answer_is_not_what_it_should_be_then_says_so(
+    answer: bytes, kind: type[ActionError], words: str
+) -> None:
+    with answers(answer) as url, pytest.raises(kind, match=words):
+        Alertmanager(url).alerts()
+
+
+def test_alerts_when_the_file_of_the_ca_is_absent_then_says_that_the_settings_are_wrong(tmp_path: Path) -> None:
+    with pytest.raises(TransientActionError, match="tls_ca"):
+        Alertmanager("https://127.0.0.1:9", Login(tls_ca=str(tmp_path / "gone"))).alerts()
