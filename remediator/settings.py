@@ -390,7 +390,7 @@ def check_files(settings: Settings) -> list[str]:
     Apart from ``load_settings``, because a command that only reads the audit needs no right to read tokens.
     """
     problems = []
-    for place, path in _secret_files(settings):
+    for place, path in secret_files(settings):
         try:
             read_secret_file(path)
         except SettingsError as error:
@@ -439,7 +439,7 @@ def notify_urls(target: NotifySettings, environ: Mapping[str, str] = os.environ)
 def secret_values(settings: Settings, environ: Mapping[str, str] = os.environ) -> frozenset[str]:
     """Every secret that is readable now, to be struck out of logs and texts. What cannot be read is left out."""
     secrets: set[str] = set()
-    for _, path in _secret_files(settings):
+    for _, path in secret_files(settings):
         try:
             secrets.update(read_secret_file(path))
         except SettingsError:
@@ -576,7 +576,8 @@ def _contradictions(settings: Settings) -> Iterator[tuple[tuple[str | int, ...],
                 yield (field,), f"there is no notify.{name}{_did_you_mean(name, settings.notify, str)}"
 
 
-def _secret_files(settings: Settings) -> Iterator[tuple[str, Path]]:
+def secret_files(settings: Settings) -> Iterator[tuple[str, Path]]:
+    """The files that ``read_secret_file`` reads, each with the place in the settings that names it."""
     for token in settings.auth.tokens:
         yield f"auth.tokens, {token.name}", token.file
     for basic in settings.auth.basic:

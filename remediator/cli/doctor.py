@@ -34,7 +34,10 @@ Check = Callable[[], Iterator[Finding]]
 
 @click.command()
 @click.option(
-    "--alertmanager-url", "alertmanagers", multiple=True, help="An Alertmanager that sends to us; repeatable."
+    "--alertmanager-url",
+    "alertmanagers",
+    multiple=True,
+    help="An Alertmanager to try instead of alertmanager.urls; repeatable.",
 )
 @click.option("--prometheus-url", "prometheis", multiple=True, help="A Prometheus to try; repeatable.")
 @json_option
@@ -42,9 +45,9 @@ Check = Callable[[], Iterator[Finding]]
 def doctor(ctx: click.Context, alertmanagers: tuple[str, ...], prometheis: tuple[str, ...], as_json: bool) -> None:
     """Try everything the engine needs and say what to mend.
 
-    Settings, playbooks, the store, rights of files, Docker hosts, the clock, the engine's own address, and the
-    Alertmanagers and Prometheis named. Changes nothing; the empty POST that it sends to the engine's webhook is refused
-    there, which the audit log shows.
+    Settings, playbooks, the store, rights of files, Docker hosts, the clock, the engine's own address, Alertmanagers
+    (those of the settings, if none is named), and the Prometheis named. Changes nothing; the empty POST that it sends
+    to the engine's webhook is refused there, which the audit log shows.
 
     A warning leaves the exit code at 0, a problem makes it 1.
     """
@@ -88,7 +91,7 @@ def _checks(
     yield "Docker", partial(check_docker, settings)
     for url in our_urls(settings):
         yield shown_url(url), partial(check_receiver, url)
-    for url in alertmanagers:
+    for url in alertmanagers or settings.alertmanager.urls:
         yield shown_url(url), partial(check_alertmanager, url, settings)
     for url in prometheis:
         yield shown_url(url), partial(check_prometheus, url)

@@ -14,7 +14,7 @@ import remediator
 from remediator.app import load_playbooks
 from remediator.cli.finding import Finding, ok, problem, warning
 from remediator.errors import StoreError
-from remediator.settings import DEFAULT_CONFIG, Settings, check_files
+from remediator.settings import DEFAULT_CONFIG, Settings, check_files, secret_files
 from remediator.store.engine import open_readonly
 from remediator.store.schema import check_pages, check_triggers
 
@@ -120,20 +120,17 @@ def check_rights(settings: Settings, config_path: Path | None) -> Iterator[Findi
     ]
     found += [
         problem("rights", f"{path} holds a secret that everybody can read ({mode:04o})", f"chmod o= {path}")
-        for path in _secret_files(settings, config_path)
+        for path in _private_files(settings, config_path)
         if (mode := _mode(path)) & 0o007
     ]
     yield from found or [ok("rights", "the database and the files with secrets are private")]
 
 
-def _secret_files(settings: Settings, config_path: Path | None) -> list[Path]:
-    hosts = settings.docker.hosts.values()
+def _private_files(settings: Settings, config_path: Path | None) -> list[Path]:
     files = [
-        *(token.file for token in settings.auth.tokens),
-        *(basic.password_file for basic in settings.auth.basic),
-        *(target.urls_file for target in settings.notify.values()),
+        *(path for _, path in secret_files(settings)),
         settings.tls_key,
-        *(host.tls_key for host in hosts),
+        *(host.tls_key for host in settings.docker.hosts.values()),
     ]
     if any(target.urls for target in settings.notify.values()):
         files.append(config_path or DEFAULT_CONFIG)  # notification addresses hold their tokens

@@ -6,7 +6,7 @@ The one POST, to the engine's own webhook, is empty and refused; it leaves a ``d
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -19,8 +19,8 @@ from remediator.cli.finding import Finding, ok, problem, warning
 from remediator.cli.sender_config import WEBHOOK_PATH, judge_sender
 from remediator.cli.terminal import shown_url
 from remediator.core.units import print_duration
-from remediator.errors import ActionError, TargetNotFoundError
-from remediator.settings import Settings
+from remediator.errors import ActionError, SettingsError, TargetNotFoundError
+from remediator.settings import AlertmanagerSettings, Settings, read_secret_file
 
 ANSWER_TIMEOUT_S = 5.0
 """A neighbour that takes longer to say that it is well is not well."""
@@ -101,9 +101,14 @@ def check_receiver(url: str) -> Iterator[Finding]:
 
 
 def check_alertmanager(url: str, settings: Settings) -> Iterator[Finding]:
-    """Is it there, and does it deliver to us as it should?"""
+    """Is it there, and does it deliver to us as it should? Only one that the settings name gets the login for it."""
     check = f"alertmanager {shown_url(url)}"
-    answer = _fetch("GET", f"{url.rstrip('/')}/api/v2/status")
+    try:
+        login = _login(settings.alertmanager) if url.rstrip("/") in settings.alertmanager.urls else {}
+    except SettingsError as error:
+        yield problem(check, str(error), "mend alertmanager.token_file or password_file")
+        return
+    answer = _fetch("GET", f"{url.rstrip('/')}/api/v2/status", **login)
     body = _json(answer)
     if isinstance(answer, str) or body is None:
         yield problem(check, f"does not answer its API ({_what(answer)})", "is the address right, and Alertmanager up?")
@@ -136,13 +141,23 @@ def _check_skew(check: str, answer: requests.Response) -> Iterator[Finding]:
         yield make(check, f"its clock is {print_duration(timedelta(seconds=int(skew_s)))} from ours", "run NTP on both")
 
 
-def _fetch(method: str, url: str) -> requests.Response | str:
+def _login(wanted: AlertmanagerSettings) -> dict[str, Any]:
+    """How to be let in, as arguments of ``_fetch``. Raises SettingsError: a file cannot be read."""
+    login: dict[str, Any] = {"verify": str(wanted.tls_ca or "") or True}
+    if wanted.token_file is not None:
+        login["headers"] = {"Authorization": f"Bearer {read_secret_file(wanted.token_file)[0]}"}
+    if wanted.password_file is not None:
+        login["auth"] = (wanted.username, read_secret_file(wanted.password_file)[0])
+    return login
+
+
+def _fetch(method: str, url: str, *, headers: Mapping[str, str] | None = None, **how: Any) -> requests.Response | str:
     """The answer, redirects not followed; or why there is none."""
-    headers = {"Content-Type": "application/json"}
+    headers = {"Content-Type": "application/json", **(headers or {})}
     timeout = (CONNECT_TIMEOUT_S, ANSWER_TIMEOUT_S)
     try:
-        return requests.request(method, url, headers=headers, timeout=timeout, allow_redirects=False)
-    except (requests.RequestException, UnicodeError) as error:
+        return requests.request(method, url, headers=headers, timeout=timeout, allow_redirects=False, **how)
+    except (OSError, UnicodeError) as error:  # requests' own are OSErrors
         return cause(error)
 
 

@@ -14,18 +14,21 @@ Routes = Mapping[tuple[str, str], tuple[int, Mapping[str, str], bytes]]
 
 
 @pytest.fixture
-def serving() -> Iterator[Callable[[Routes], str]]:
+def serving() -> Iterator[Callable[..., str]]:
     """Starts a server on loopback that answers (method, path) with (status, headers, body), 404 for any other.
 
-    A header ``Date`` replaces the server's own. Gives the server's address.
+    A header ``Date`` replaces the server's own. Who does not send ``authorization`` is answered 401. Gives the server's
+    address.
     """
     servers: list[tuple[ThreadingHTTPServer, threading.Thread]] = []
 
-    def start(routes: Routes) -> str:
+    def start(routes: Routes, authorization: str = "") -> str:
         class Answer(BaseHTTPRequestHandler):
             def answer(self) -> None:
                 self.rfile.read(int(self.headers.get("Content-Length", 0)))
                 status, headers, body = routes.get((self.command, self.path), (404, {}, b""))
+                if authorization and self.headers.get("Authorization") != authorization:
+                    status, headers, body = 401, {}, b""
                 self.send_response_only(status)
                 for name, value in {"Date": self.date_time_string(), **headers, "Content-Length": len(body)}.items():
                     self.send_header(name, str(value))

@@ -24,7 +24,7 @@ from remediator.settings import Settings, load_settings
 from remediator.store.engine import open_store
 
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
-Serving = Callable[[dict[tuple[str, str], tuple[int, dict[str, str], bytes]]], str]
+Serving = Callable[..., str]
 
 
 def settings(**overrides: Any) -> Settings:
@@ -180,7 +180,7 @@ def test_rights_when_others_can_read_the_database_then_is_a_problem(mode: int, i
     [pytest.param(0o640, False, id="group"), pytest.param(0o644, True, id="all")],
 )
 def test_rights_when_everybody_can_read_a_secret_then_is_a_problem(mode: int, is_problem: bool, site: Path) -> None:
-    for name in ("token", "password", "urls", "key", "docker-key", "site.toml"):
+    for name in ("token", "password", "urls", "key", "docker-key", "am-password", "site.toml"):
         (site / name).touch()
         (site / name).chmod(mode)
     made = settings(
@@ -191,13 +191,14 @@ def test_rights_when_everybody_can_read_a_secret_then_is_a_problem(mode: int, is
         },
         notify={"file": {"urls_file": "urls"}, "inline": {"urls": ["json://localhost"]}},
         docker={"hosts": {"gpu-07": {"url": "tcp://gpu-07:2376", "tls_cert": "c", "tls_key": "docker-key"}}},
+        alertmanager={"username": "engine", "password_file": "am-password"},
         tls_cert="c",
         tls_key="key",
     )
 
     found = [text for text in said(check_rights(made, Path("site.toml"))) if text.startswith(PROBLEM)]
 
-    assert len(found) == (6 if is_problem else 0)
+    assert len(found) == (7 if is_problem else 0)
 
 
 # -- others
@@ -289,6 +290,33 @@ def test_alertmanager_when_it_delivers_to_us_then_its_configuration_is_judged(se
     ]
 
 
+@pytest.mark.parametrize(
+    ("login", "authorization"),
+    [
+        pytest.param({"token_file": "secret"}, "Bearer s3cret", id="a token"),
+        pytest.param({"username": "engine", "password_file": "secret"}, "Basic ZW5naW5lOnMzY3JldA==", id="a password"),
+    ],
+)
+def test_alertmanager_when_it_asks_who_calls_then_the_login_of_the_settings_is_for_theirs_alone(
+    login: dict[str, str], authorization: str, serving: Serving, site: Path
+) -> None:
+    (site / "secret").write_text("s3cret\n")
+    url = serving({("GET", "/api/v2/status"): (200, {}, b"{}")}, authorization)
+
+    found = said(check_alertmanager(url, settings(alertmanager={"urls": [url], **login})))
+    assert found[0].startswith("ok Alertmanager")
+    found = said(check_alertmanager(url, settings(alertmanager={"urls": ["http://other:9093"], **login})))
+    assert found == ["problem does not answer its API (HTTP 401)"]
+
+
+def test_alertmanager_when_its_token_cannot_be_read_then_is_a_problem(serving: Serving) -> None:
+    url = serving({})
+
+    (text,) = said(check_alertmanager(url, settings(alertmanager={"urls": [url], "token_file": "gone"})))
+
+    assert text.startswith("problem gone cannot be read")
+
+
 @pytest.mark.parametrize("check", [lambda url: check_alertmanager(url, settings()), check_prometheus])
 @pytest.mark.parametrize(
     ("status", "body"),
@@ -326,6 +354,20 @@ def test_doctor_when_something_is_a_problem_then_ends_with_1(site: Path) -> None
     assert max(map(len, result.stdout.splitlines())) <= 80
     assert "\x1b" not in result.output
     assert [path.name for path in site.iterdir()] == ["remediator.toml"]
+
+
+def test_doctor_when_no_alertmanager_is_named_then_tries_those_of_the_settings(site: Path) -> None:
+    (site / "remediator.toml").write_text(f'{NOBODY_THERE}[alertmanager]\nurls = ["http://127.0.0.1:1"]\n')
+
+    tried = [
+        [finding["check"] for finding in json.loads(result.stdout) if finding["check"].startswith("alertmanager")]
+        for result in (
+            CliRunner().invoke(cli, ["doctor", "--json"]),
+            CliRunner().invoke(cli, ["doctor", "--json", "--alertmanager-url", "http://127.0.0.1:2"]),
+        )
+    ]
+
+    assert tried == [["alertmanager http://127.0.0.1:1"], ["alertmanager http://127.0.0.1:2"]]
 
 
 def test_doctor_when_there_are_warnings_alone_then_ends_with_0(site: Path) -> None:
