@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, RowMapping, and_, exists, func, select, update
 
 from remediator.core.event import utc_text, utc_time
-from remediator.store.tables import OPEN_BY_ALERTS, episode, subject, subject_episode
+from remediator.store.tables import HAS_STALE_COPY, OPEN_BY_ALERTS, episode, subject, subject_episode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +118,7 @@ def stale_copies(conn: Connection) -> list[Episode]:
     """What has ended, of which a firing copy came after its end, where nothing newer of the label set is known."""
     newer = episode.alias()
     is_newest = ~exists().where(newer.c.label_key == episode.c.label_key, newer.c.opened_at > episode.c.opened_at)
-    query = select(episode).where(episode.c.stale_copy_at != "", episode.c.ended_at.is_not(None), is_newest)
+    query = select(episode).where(HAS_STALE_COPY, episode.c.ended_at.is_not(None), is_newest)
     return [_episode(row) for row in conn.execute(query).mappings()]
 
 

@@ -92,6 +92,9 @@ episode = Table(
 Index("episode_open", episode.c.label_key, unique=True, sqlite_where=text("ended_at IS NULL"))
 Index("episode_label_key", episode.c.label_key, episode.c.opened_at)
 Index("episode_last_word", episode.c.last_word_at, sqlite_where=text("ended_at IS NULL"))
+# With the table's name: it is asked beside another episode of the same label set.
+HAS_STALE_COPY = text("episode.stale_copy_at <> ''")
+Index("episode_stale_copy", episode.c.label_key, sqlite_where=text("stale_copy_at <> ''"))
 
 OPEN_BY_ALERTS = text("closed_at IS NULL AND is_by_hand = 0")
 

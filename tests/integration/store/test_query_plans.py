@@ -25,7 +25,7 @@ GROWS = ("run", "audit", "episode", "subject", "subject_episode", "delivery", "a
 """Tables that keep what is over."""
 
 SMALL = ("delivery_unhandled", "episode_open", "episode_last_word", "subject_open", "subject_not_closed")
-SMALL += ("run_not_closed", "run_admitted", "run_unknown")
+SMALL += ("episode_stale_copy", "run_not_closed", "run_admitted", "run_unknown")
 """Partial indexes that hold only what goes on now: walking one of them whole is what they are for."""
 
 ARGUMENTS: Mapping[str, Any] = {

@@ -101,6 +101,9 @@ def upgrade() -> None:
     op.create_index(
         "episode_last_word", "episode", ["last_word_at"], unique=False, sqlite_where=sa.text("ended_at IS NULL")
     )
+    op.create_index(
+        "episode_stale_copy", "episode", ["label_key"], unique=False, sqlite_where=sa.text("stale_copy_at <> ''")
+    )
     op.create_index("episode_open", "episode", ["label_key"], unique=True, sqlite_where=sa.text("ended_at IS NULL"))
     op.create_table(
         "meta",
