@@ -105,6 +105,7 @@ def test_settings_file_when_loaded_then_every_key_is_known(file: Path) -> None:
 
 
 def test_systemd_unit_when_verified_then_systemd_finds_nothing_wrong(tmp_path: Path) -> None:
+    # Not marked `system`: no machine should get an init system for the sake of this.
     if shutil.which("systemd-analyze") is None:
         pytest.skip("systemd-analyze is not installed")
     unit = (DEPLOY / "systemd" / "remediator.service").read_text()
@@ -154,6 +155,7 @@ def proxied(docker_engine: DockerEngine, tmp_path: Path) -> Iterator[docker.APIC
         proxy.stop()
 
 
+@pytest.mark.system
 def test_socket_proxy_when_the_engine_acts_through_it_then_each_act_works(
     proxied: docker.APIClient, trainer: Trainer
 ) -> None:
@@ -166,6 +168,7 @@ def test_socket_proxy_when_the_engine_acts_through_it_then_each_act_works(
     assert (now["State"]["Running"], now["State"]["StartedAt"] > seen["State"]["StartedAt"]) == (True, True)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("verb", "path"),
     [

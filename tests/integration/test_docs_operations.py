@@ -80,6 +80,7 @@ def person(tmp_path: Path) -> Iterator[Reader]:
         yield made
 
 
+@pytest.mark.system
 def test_operations_when_followed_command_by_command_then_all_is_as_it_says(person: Reader) -> None:
     if shutil.which("sqlite3") is None:
         pytest.skip("the sqlite3 command is not installed (Debian: sqlite3)")

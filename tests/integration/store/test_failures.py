@@ -64,6 +64,7 @@ def fill_up(file: Path) -> None:
             opened.write(b"x" * 4096)
 
 
+@pytest.mark.system
 def test_write_when_the_disk_is_full_then_says_so_and_works_again_when_there_is_room(
     small_disk: Path, event: Callable[..., Event], raw: Callable[..., RawDelivery]
 ) -> None:

@@ -185,9 +185,12 @@ def test_open_store_when_a_page_is_damaged_then_says_to_restore_a_backup(
     for _ in range(5):
         store.write(lambda tx: [tx.append(event(target="x" * 500)) for _ in range(50)])
     store.close()
+    with closing(sqlite3.connect(path)) as connection:
+        (page,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'audit'").fetchone()
+        (size,) = connection.execute("PRAGMA page_size").fetchone()
     with path.open("r+b") as file:
-        file.seek(path.stat().st_size // 2 // 4096 * 4096)
-        file.write(os.urandom(4096))
+        file.seek((page - 1) * size)  # pages count from 1
+        file.write(b"\xff" * size)
 
     with pytest.raises(StoreUnavailableError, match="damaged"):
         open_store(url)
@@ -257,6 +260,7 @@ def test_open_readonly_after_the_engine_stopped_reads_and_leaves_the_file_as_it_
     assert path.read_bytes() == before
 
 
+@pytest.mark.system
 @needs_root
 def test_open_readonly_in_a_folder_that_one_cannot_write_reads_all_the_same(
     open_folder: Path, event: Callable[..., Event]
@@ -271,6 +275,7 @@ def test_open_readonly_in_a_folder_that_one_cannot_write_reads_all_the_same(
     assert sorted(file.name for file in open_folder.iterdir()) == ["x.db", "x.db.lock"]
 
 
+@pytest.mark.system
 @needs_root
 def test_open_readonly_in_a_folder_that_one_cannot_write_while_the_engine_runs_reads_what_is_new(
     open_folder: Path, event: Callable[..., Event]
@@ -286,6 +291,7 @@ def test_open_readonly_in_a_folder_that_one_cannot_write_while_the_engine_runs_r
     assert found == "last 1"
 
 
+@pytest.mark.system
 @needs_root
 def test_open_readonly_when_one_may_not_read_it_then_says_so(open_folder: Path) -> None:
     url = f"sqlite:///{open_folder}/x.db"
@@ -296,6 +302,7 @@ def test_open_readonly_when_one_may_not_read_it_then_says_so(open_folder: Path) 
     )
 
 
+@pytest.mark.system
 @needs_root
 def test_open_store_when_one_may_not_write_it_then_says_so(open_folder: Path) -> None:
     url = f"sqlite:///{open_folder}/x.db"

@@ -52,11 +52,13 @@ def n_synced_answers(url: str, synchronous: int) -> int:
     return n_synced
 
 
+@pytest.mark.system
 @needs_strace
 def test_write_is_answered_after_its_sync(url: str) -> None:
     assert n_synced_answers(url, synchronous=2) == N
 
 
+@pytest.mark.system
 @needs_strace
 def test_write_without_syncing_is_noticed_by_the_test_above(url: str) -> None:
     assert n_synced_answers(url, synchronous=0) < N / 2
