@@ -16,7 +16,7 @@ from remediator.app import load_playbooks
 from remediator.cli.invocation import Invocation
 from remediator.cli.terminal import json_option, print_json, say
 from remediator.core.playbook import PlaybookSet
-from remediator.engine.lint import lint
+from remediator.engine.lint import Lint, lint
 from remediator.errors import PlaybookError, SettingsError
 from remediator.loading import Loaded, effective
 from remediator.settings import check_files
@@ -36,6 +36,7 @@ def check(ctx: click.Context, paths: tuple[Path, ...], show_effective: bool, as_
     invocation: Invocation = ctx.obj
     problems: list[dict[str, Any]] = []
     loaded = Loaded(playbook_set=PlaybookSet(), problems=(), files=())
+    advice: list[Lint] = []
     try:
         settings = invocation.settings()
     except SettingsError as error:
@@ -43,7 +44,7 @@ def check(ctx: click.Context, paths: tuple[Path, ...], show_effective: bool, as_
     else:
         loaded = load_playbooks(settings, paths)
         problems += _of_settings(check_files(settings)) + [_of_playbook(problem) for problem in loaded.problems]
-    advice = lint(loaded.playbook_set)
+        advice = lint(loaded.playbook_set, can_ask=bool(settings.alertmanager.urls))
     shown = {playbook.name: effective(playbook) for playbook in loaded.playbook_set.playbooks} if show_effective else {}
     if as_json:
         print_json(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
 
 from remediator.core.playbook import Case, Playbook, PlaybookSet
@@ -18,6 +19,7 @@ class LintCode(StrEnum):
 
     POD_IS_EXPORTER = "pod-is-exporter"
     NO_ESCALATION = "no-escalation"
+    HOLD_NEEDS_API = "hold-needs-api"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,16 +45,19 @@ before its name; dcgm-exporter's own pod then stands in ``pod``.
 """
 
 
-def lint(playbook_set: PlaybookSet) -> list[Lint]:
+def lint(playbook_set: PlaybookSet, *, can_ask: bool) -> list[Lint]:
     """Everything odd in the playbooks, in their order.
+
+    Args:
+        can_ask: whether the settings name Alertmanagers to ask what fires.
 
     Returns:
         Nothing for a set without advice. Raises nothing.
     """
-    return [found for playbook in playbook_set.playbooks for found in _lint_playbook(playbook)]
+    return [found for playbook in playbook_set.playbooks for found in _lint_playbook(playbook, can_ask)]
 
 
-def _lint_playbook(playbook: Playbook) -> Iterator[Lint]:
+def _lint_playbook(playbook: Playbook, can_ask: bool) -> Iterator[Lint]:
     acting = [case for case in playbook.cases if case.ignore is None]
     for label in sorted({label for case in acting for label in _labels_read(playbook, case)} & EXPORTER_LABELS.keys()):
         message = (
@@ -62,12 +67,24 @@ def _lint_playbook(playbook: Playbook) -> Iterator[Lint]:
         yield Lint(code=LintCode.POD_IS_EXPORTER, message=message, file=playbook.file, line=playbook.line)
     silent = [case.name for case in acting if not case.escalate_to]
     if silent:
-        which = f" in {', '.join(silent)}" if silent != [""] else ""
+        which = _which(silent)
         message = (
             f"playbook {playbook.name}: nobody is told of an end without a fix{which};"
             " write escalate: {to: [NAME]}, or set escalate_to in the settings"
         )
         yield Lint(code=LintCode.NO_ESCALATION, message=message, file=playbook.file, line=playbook.line)
+    held = [case.name for case in acting if case.hold > timedelta(0)]
+    if held and not can_ask:
+        message = (
+            f"playbook {playbook.name}: after hold{_which(held)} it acts by what was last delivered, and resolved comes"
+            " as late as Alertmanager's group_interval; set alertmanager.urls, so that it asks what fires now"
+        )
+        yield Lint(code=LintCode.HOLD_NEEDS_API, message=message, file=playbook.file, line=playbook.line)
+
+
+def _which(cases: list[str]) -> str:
+    """The cases by name; a playbook without cases has one that has no name."""
+    return f" in {', '.join(cases)}" if cases != [""] else ""
 
 
 def _labels_read(playbook: Playbook, case: Case) -> set[str]:

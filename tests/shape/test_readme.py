@@ -17,7 +17,7 @@ def test_readme_when_its_playbook_is_checked_then_it_loads(tmp_path: Path) -> No
     (tmp_path / "restart-on-leak.yaml").write_text(found[1])
     (tmp_path / "remediator.toml").write_text(
         f'playbooks = ["{tmp_path}"]\n[docker.hosts.gpu-07]\nurl = "unix:///var/run/docker.sock"\n'
-        '[notify.oncall]\nurls = ["syslog://"]\n'
+        '[notify.oncall]\nurls = ["syslog://"]\n[alertmanager]\nurls = ["http://alertmanager:9093"]\n'
     )
     done = subprocess.run(
         [sys.executable, "-m", "remediator", "--config", "remediator.toml", "check"],

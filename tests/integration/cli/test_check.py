@@ -64,6 +64,19 @@ def test_check_when_something_is_odd_then_advises_and_ends_with_0(playbooks: Pat
     assert (advice["code"], advice["file"], advice["line"]) == ("no-escalation", "playbooks/good.yaml", 1)
 
 
+def test_check_when_a_hold_cannot_ask_then_advises_until_the_settings_name_an_alertmanager(
+    playbooks: Path, site: Path
+) -> None:
+    (playbooks / "good.yaml").write_text(f"{GOOD}hold: 2m\n")
+
+    advised = check()
+    (site / "remediator.toml").write_text(f'{ONCALL}[alertmanager]\nurls = ["http://alertmanager:9093"]\n')
+
+    assert advised.exit_code == 0
+    assert advised.stdout.splitlines()[0].endswith("[hold-needs-api]")
+    assert check().output == "ok: 1 playbook in 1 file\n"
+
+
 def test_check_when_files_are_wrong_then_prints_every_problem_with_its_place(playbooks: Path) -> None:
     (playbooks / "bad.yaml").write_text(BAD)
 

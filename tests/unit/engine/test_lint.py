@@ -14,12 +14,12 @@ ROOT = Path(__file__).parents[3]
 CONTEXT = LoadContext(actions=REGISTRY, notify_targets=frozenset({"oncall", "ml-platform"}))
 
 
-def codes(tmp_path: Path, text: str) -> list[LintCode]:
+def codes(tmp_path: Path, text: str, *, can_ask: bool = True) -> list[LintCode]:
     file = tmp_path / "x.yaml"
     file.write_text(text, "utf-8")
     loaded = load([file], context=CONTEXT)
     assert loaded.problems == ()
-    return [found.code for found in lint(loaded.playbook_set)]
+    return [found.code for found in lint(loaded.playbook_set, can_ask=can_ask)]
 
 
 def playbook(match: str = "alertname = X", step: str = "action: noop", rest: str = "escalate: {to: [oncall]}") -> str:
@@ -61,10 +61,30 @@ def test_lint_when_a_playbook_is_written_so_then_says_these(
     assert codes(tmp_path, text) == expected
 
 
+@pytest.mark.parametrize(
+    ("rest", "expected"),
+    [
+        pytest.param("hold: 0s", [], id="nothing is held"),
+        pytest.param("hold: 2m", [LintCode.HOLD_NEEDS_API], id="a hold"),
+        pytest.param("cases: [{name: a, hold: 2m}]", [LintCode.HOLD_NEEDS_API], id="a case with a hold"),
+        pytest.param(
+            "hold: 2m\ncases: [{name: a, match: [b = c], ignore: known}, {name: d, hold: 0s}]",
+            [],
+            id="a hold that no case that acts has",
+        ),
+    ],
+)
+def test_lint_when_no_alertmanager_can_be_asked_then_holds_are_odd(
+    rest: str, expected: list[LintCode], tmp_path: Path
+) -> None:
+    text = playbook(rest=f"escalate: {{to: [oncall]}}\n{rest}")
+    assert (codes(tmp_path, text, can_ask=False), codes(tmp_path, text)) == (expected, [])
+
+
 def test_lint_when_it_finds_something_then_says_where(tmp_path: Path) -> None:
     file = tmp_path / "x.yaml"
     file.write_text(f"# first line\n{playbook(rest='')}", "utf-8")
-    (found,) = lint(load([file], context=CONTEXT).playbook_set)
+    (found,) = lint(load([file], context=CONTEXT).playbook_set, can_ask=True)
     assert (found.file, found.line) == (str(file), 2)
     assert "playbook x" in found.message
 
@@ -72,7 +92,7 @@ def test_lint_when_it_finds_something_then_says_where(tmp_path: Path) -> None:
 def test_shipped_playbooks_when_loaded_then_have_neither_problems_nor_lints() -> None:
     loaded = load([ROOT / "playbooks"], context=CONTEXT)
     assert [problem.located() for problem in loaded.problems] == []
-    assert lint(loaded.playbook_set) == []
+    assert lint(loaded.playbook_set, can_ask=True) == []
     assert {playbook.name for playbook in loaded.playbook_set.playbooks} == {
         "notify-on-imbalance",
         "restart-on-leak",
