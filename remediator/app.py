@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
@@ -20,7 +20,7 @@ from remediator.core.alert import RawDelivery
 from remediator.core.event import Event, EventType, utc_text
 from remediator.engine.clock import Clock, SystemClock
 from remediator.engine.dispatch import Dispatch
-from remediator.engine.dryrun import dry_run
+from remediator.engine.dryrun import Wiring, dry_run
 from remediator.engine.execute import Executor
 from remediator.engine.life import Life
 from remediator.engine.people import PauseSwitch, People
@@ -156,23 +156,19 @@ class DryApp:
         if loaded.problems:
             raise PlaybooksRefusedError([str(problem) for problem in loaded.problems])
 
-        def run(conn: Any) -> dict[str, Any]:
-            return dry_run(
-                body,
-                playbooks=loaded.playbook_set,
-                actions=REGISTRY,
-                clients=self._clients,
-                now=self._clock.now(),
-                conn=conn,
-                pause=PauseSwitch(self.settings.pause_file),
-            )
-
+        wiring = Wiring(
+            playbooks=loaded.playbook_set,
+            actions=REGISTRY,
+            clients=self._clients,
+            now=self._clock.now(),
+            read=None,
+            pause=PauseSwitch(self.settings.pause_file),
+        )
         if not self.settings.store_path.exists():
-            return run(None)
+            return dry_run(body, wiring)
         store = open_readonly(self.settings.store_url)
         try:
-            with store.read() as conn:
-                return run(conn)
+            return dry_run(body, replace(wiring, read=store.read))
         finally:
             store.close()
 
@@ -298,11 +294,11 @@ class App:
         if self._is_stopping:
             return
         self._is_stopping = True
+        is_clean = self._dispatch.stop(self.settings.shutdown_grace)
         if self._reconciler is not None:
             self._reconciler.stop()
         self._keeper.stop()
         self._intake.stop()
-        is_clean = self._dispatch.stop(self.settings.shutdown_grace)
         try:
             self._life.beat()
             self._note(EventType.ENGINE_STOPPED, {"left_running": self._dispatch.n_running()})
@@ -466,16 +462,15 @@ class App:
         Raises:
             DecodeError: it is not a delivery.
         """
-        with self._store.read() as conn:
-            return dry_run(
-                body,
-                playbooks=self._reloader.now.playbooks,
-                actions=REGISTRY,
-                clients=read_only_clients(self.settings),
-                now=self._clock.now(),
-                conn=conn,
-                pause=self._pause,
-            )
+        wiring = Wiring(
+            playbooks=self._reloader.now.playbooks,
+            actions=REGISTRY,
+            clients=read_only_clients(self.settings),
+            now=self._clock.now(),
+            read=self._store.read,
+            pause=self._pause,
+        )
+        return dry_run(body, wiring)
 
     # -- gauges
 

@@ -68,6 +68,7 @@ class Reason(StrEnum):
     CANCELLED_BY_PERSON = "cancelled_by_person"
     SETTLED_BY_PERSON = "settled_by_person"
     PLAYBOOK_GONE = "playbook_gone"
+    PLAYBOOK_EDITED = "playbook_edited"
     PLAYBOOK_DISABLED = "playbook_disabled"
     MODE_OBSERVE = "mode_observe"
     STEP_FAILED = "step_failed"

@@ -14,6 +14,7 @@ from enum import StrEnum
 from remediator.core.guard import Pause
 from remediator.core.outcome import Outcome, RunOutcome
 from remediator.core.plan import PlannedStep, Runs, holds
+from remediator.core.playbook import OnFailure
 from remediator.core.policy import Mode
 from remediator.core.run import MessageKind, Phase, Run, StepState
 from remediator.errors import MissingValueError, Reason, TemplateError
@@ -294,7 +295,7 @@ def _at_work(run: Run, now: Situation) -> Move:
         state = run.step(step.key)
         if state.outcome is Outcome.UNKNOWN:
             return Finish(RunOutcome.UNKNOWN, state.reason, f"step {step.name}: {state.detail}")
-        if state.outcome is Outcome.FAILED and step.on_failure.value == "stop":
+        if state.outcome is Outcome.FAILED and step.on_failure is OnFailure.STOP:
             return Finish(RunOutcome.FAILED, state.reason, f"step {step.name} failed: {state.detail}")
         if state.outcome is None:
             return _next_attempt(run, step, state, now)
@@ -314,7 +315,7 @@ def _next_attempt(run: Run, step: PlannedStep, state: StepState, now: Situation)
 def _instead_of_first(run: Run, step: PlannedStep, now: Situation) -> Move | None:
     over = _resolved_meanwhile(run, now) or _skipped(run, step, now)
     if over is None and not run.has_attempted and _has_lost_its_opener(run, now):
-        return Replan()
+        return _mode_forbids(run, now) or Replan()
     return over
 
 
@@ -435,12 +436,12 @@ WITHOUT_A_FIX = frozenset(
 )
 """Endings that people are told of through ``escalate``."""
 
-TAKEN_AWAY = frozenset({Reason.PLAYBOOK_GONE, Reason.PLAYBOOK_DISABLED, Reason.MODE_OBSERVE})
+TAKEN_AWAY = frozenset({Reason.PLAYBOOK_GONE, Reason.PLAYBOOK_EDITED, Reason.PLAYBOOK_DISABLED, Reason.MODE_OBSERVE})
 """Reasons of a cancelled run that people are told of too: nobody else will act now."""
 
 
-def is_to_escalate(run: Run, is_open: bool) -> bool:
-    """Whether this ending is told through ``escalate``."""
+def is_to_escalate(run: Run) -> bool:
+    """Whether this ending is told through ``escalate``; what holds is how things were when the run ended."""
     if not run.plan.escalate_to or run.plan.mode is not Mode.ENFORCE:
         return False
     if run.outcome is RunOutcome.CANCELLED:
@@ -449,7 +450,7 @@ def is_to_escalate(run: Run, is_open: bool) -> bool:
         return False
     if run.plan.is_messages_alone and run.plan.steps and run.outcome is RunOutcome.REFUSED:
         return False  # it only wanted to say again what was said a moment ago
-    return is_open or run.plan.latched or run.has_acted
+    return run.fired_at_end or run.plan.latched or run.has_acted
 
 
 def tell_gap(run: Run) -> timedelta:
@@ -462,7 +463,7 @@ def tell_gap(run: Run) -> timedelta:
 def _after_end(run: Run, now: Situation) -> Move:
     wakes: list[datetime] = []
     for kind, is_due in (
-        (MessageKind.ESCALATE, is_to_escalate(run, now.is_open)),
+        (MessageKind.ESCALATE, is_to_escalate(run)),
         (MessageKind.REPORT, bool(run.plan.report_to) and run.has_acted and run.plan.mode is Mode.ENFORCE),
     ):
         told = _message(run, kind, now) if is_due else None
@@ -504,7 +505,7 @@ def _tell(run: Run, kind: MessageKind, now: datetime) -> Tell | Sleep:
 def _resolved_steps(run: Run, now: Situation) -> Move | None:
     """``resolved`` steps come after the end, once, when the subject is resolved and has stayed so for ``hold``."""
     pending = [step for step in run.plan.resolved if run.step(step.key).outcome is None]
-    if not pending or not run.has_done_something or run.plan.is_by_hand:
+    if not pending or not run.has_done_something or run.plan.is_by_hand or run.reason is Reason.SETTLED_BY_PERSON:
         return None
     if now.is_open:
         return Sleep(None)
@@ -518,7 +519,7 @@ def _resolved_steps(run: Run, now: Situation) -> Move | None:
     if now.now < until:
         return Sleep(until)
     previous = run.plan.resolved[: run.plan.resolved.index(step)]
-    if any(run.step(done.key).outcome is Outcome.FAILED and done.on_failure.value == "stop" for done in previous):
+    if any(run.step(done.key).outcome is Outcome.FAILED and done.on_failure is OnFailure.STOP for done in previous):
         return Skip(step.key, Reason.STEP_FAILED, "a step before it failed")
     skip = _skipped(run, step, now) if not state.attempts else None
     if skip is not None:
@@ -526,8 +527,9 @@ def _resolved_steps(run: Run, now: Situation) -> Move | None:
     later = _not_again(step, state, now) if state.attempts else None
     if later is not None:
         return later
-    if not step.is_message and _mode_forbids(run, now) is not None:
-        return Skip(step.key, Reason.MODE_OBSERVE, "its playbook may not act any more")
+    not_now = None if step.is_message else _mode_forbids(run, now)
+    if not_now is not None:
+        return Skip(step.key, not_now.reason, not_now.detail)
     if not step.is_message and now.pause is not None:
         return Sleep(now.now + LOOK_AT_PAUSE)
     return Try(step, len(state.attempts) + 1)

@@ -102,6 +102,7 @@ class Run:
         waits_for: what it waits for now, as last recorded: ``rule:reason`` each, () when nothing.
         judged_at: of the newest verdict that allowed it.
         planned_targets: ref → (uid, owner), as the allowing verdict saw them.
+        fired_at_end: whether its subject still fired when it ended.
         outcome: None until it has ended; a settled run bears the outcome that settling gave it.
     """
 
@@ -120,6 +121,7 @@ class Run:
     reason: Reason = Reason.NONE
     detail: str = ""
     ended_at: datetime | None = None
+    fired_at_end: bool = True
     settled_by: str = ""
 
     def step(self, key: str) -> StepState:
@@ -248,6 +250,7 @@ def _after(run: Run, event: Event) -> Run:
                 reason=Reason(data["reason"]),
                 detail=data["detail"],
                 ended_at=event.at,
+                fired_at_end=data["still_fires"],
             )
         case EventType.RUN_SETTLED:
             return replace(

@@ -6,67 +6,68 @@ only look and a store opened read-only. Nothing here holds an object that can ch
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from remediator.clients.ports import ReadOnlyClients
 from remediator.core.action import JsonValue
 from remediator.core.alert import Alert, AlertGroup, AlertStatus
 from remediator.core.decode import decode
-from remediator.core.guard import AskedTargets, Facts, Pause, RuleAnswer, judge
+from remediator.core.guard import AskedTargets, Facts, RuleAnswer, judge
 from remediator.core.match import IgnoredMatch, Match, MissingPer, PlaybookIndex, explain
-from remediator.core.plan import Actions, Plan, PlannedStep, Runs, make_plan, missing_key, subject_id
+from remediator.core.plan import Actions, PlannedStep, Runs, make_plan, missing_key, subject_id
 from remediator.core.playbook import PlaybookSet
 from remediator.core.run import Run
 from remediator.core.units import print_duration
 from remediator.engine.reserve import PauseSource, ask_targets, gather, target_data
 from remediator.store import Connection, subjects
 
+Read = Callable[[], AbstractContextManager[Connection]]
+"""Opens a snapshot of the store, read-only."""
 
-def dry_run(
-    body: bytes,
-    *,
-    playbooks: PlaybookSet,
-    actions: Actions,
-    clients: Any,
-    now: datetime,
-    conn: Connection | None,
-    pause: PauseSource,
-) -> dict[str, Any]:
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wiring:
+    """What a dry run is made with; nothing in it can act.
+
+    Attributes:
+        clients: the looking side.
+        read: None where there is no store yet: then nothing was ever done.
+    """
+
+    playbooks: PlaybookSet
+    actions: Actions
+    clients: ReadOnlyClients
+    now: datetime
+    read: Read | None
+    pause: PauseSource
+
+
+def dry_run(body: bytes, wiring: Wiring) -> dict[str, Any]:
     """Plan and judge every firing alert of a delivery as if it were new.
 
     Args:
         body: as Alertmanager would post it.
-        clients: ``ReadOnlyClients``.
-        conn: on the store, read-only; None where there is none yet: then nothing was ever done.
 
     Returns:
         ``alerts`` (each with ``matches`` and ``not_matched``) and ``bad_alerts``.
 
     Raises:
         DecodeError: the body is not a delivery.
+        StoreError: the store is there and cannot be read.
     """
-    group = decode(body, now)
-    index = PlaybookIndex(playbooks)
+    group = decode(body, wiring.now)
+    index = PlaybookIndex(wiring.playbooks)
     return {
-        "alerts": [
-            _alert(alert, group, index, playbooks, actions, clients, now, conn, pause) for alert in group.alerts
-        ],
+        "alerts": [_alert(alert, group, index, wiring) for alert in group.alerts],
         "bad_alerts": [{"index": bad.index, "problem": bad.problem} for bad in group.bad_alerts],
     }
 
 
-def _alert(
-    alert: Alert,
-    group: AlertGroup,
-    index: PlaybookIndex,
-    playbooks: PlaybookSet,
-    actions: Actions,
-    clients: Any,
-    now: datetime,
-    conn: Connection | None,
-    pause: PauseSource,
-) -> dict[str, Any]:
+def _alert(alert: Alert, group: AlertGroup, index: PlaybookIndex, wiring: Wiring) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "labels": dict(alert.labels),
         "fingerprint": alert.fingerprint,
@@ -83,24 +84,14 @@ def _alert(
         if isinstance(match, IgnoredMatch):
             shown["not_matched"].append({"playbook": match.playbook.name, "why": [f"ignored: {match.why}"]})
         else:
-            shown["matches"].append(_match(match, alert, group, playbooks, actions, clients, now, conn, pause))
-    for playbook in playbooks.playbooks:
+            shown["matches"].append(_match(match, alert, group, wiring))
+    for playbook in wiring.playbooks.playbooks:
         if playbook.name not in matched:
             shown["not_matched"].append({"playbook": playbook.name, "why": list(explain(alert.labels, playbook))})
     return shown
 
 
-def _match(
-    match: Match | MissingPer,
-    alert: Alert,
-    group: AlertGroup,
-    playbooks: PlaybookSet,
-    actions: Actions,
-    clients: Any,
-    now: datetime,
-    conn: Connection | None,
-    pause: PauseSource,
-) -> dict[str, Any]:
+def _match(match: Match | MissingPer, alert: Alert, group: AlertGroup, wiring: Wiring) -> dict[str, Any]:
     name, case = match.playbook.name, match.case.name
     per_key = match.per_key if isinstance(match, Match) else missing_key(match)
     group_context: dict[str, JsonValue] = {
@@ -113,8 +104,8 @@ def _match(
         alert,
         group_context,
         subject=subject_id(name, case, per_key, "dry-run"),
-        rules=playbooks,
-        actions=actions,
+        rules=wiring.playbooks,
+        actions=wiring.actions,
     )
     shown: dict[str, Any] = {
         "playbook": name,
@@ -129,51 +120,43 @@ def _match(
     if refusal is not None:
         shown["refused"] = {"reason": refusal.reason.value, "detail": refusal.detail}
         return shown
-    run = Run(plan=plan, n_events=0, created_at=now)
-    asked = ask_targets(plan, actions, clients, now, run.context(1))
+    run = Run(plan=plan, n_events=0, created_at=wiring.now)
+    # Asked before the snapshot is opened: an engine that is slow to answer must not keep the log from being cut.
+    asked = ask_targets(plan, wiring.actions, wiring.clients, wiring.now, run.context(1))
     shown["steps"] = [_step(step, asked) for step in plan.steps]
     shown["resolved"] = [_step(step, asked) for step in plan.resolved]
     shown["verify"] = [{"alert": "resolved", "within": print_duration(check.within)} for check in plan.verify]
-    facts = _facts(conn, run, asked, playbooks, now, pause)
+    facts, held = _facts(run, asked, wiring)
     verdict = judge(plan, facts)
     shown["verdict"] = {
         "word": verdict.word.value,
         "reasons": [_answer(answer) for answer in verdict.reasons],
         "answers": [_answer(answer) for answer in verdict.answers],
     }
-    if conn is not None and (held := _held_by(conn, plan)):
+    if held:
         shown["open_subject"] = held
     return shown
 
 
-def _facts(
-    conn: Connection | None,
-    run: Run,
-    asked: AskedTargets,
-    playbooks: PlaybookSet,
-    now: datetime,
-    pause: PauseSource,
-) -> Facts:
-    if conn is not None:
-        return gather(conn, run, asked, playbooks.policy, pause(conn), now)
-    none: Pause | None = None
-    return Facts(
-        now=now,
-        asked=asked,
-        policy=playbooks.policy,
-        pause=none,
-        last_disruptive={},
-        last_acted_at=None,
-        acted_at=(),
-        n_admitted=0,
-        busy={},
-    )
-
-
-def _held_by(conn: Connection, plan: Plan) -> str:
-    """The open subject of the same values, whose one run there is already: a real delivery would only repeat it."""
-    held = subjects.open_subject(conn, plan.playbook, plan.case, plan.per_key)
-    return held.id if held is not None else ""
+def _facts(run: Run, asked: AskedTargets, wiring: Wiring) -> tuple[Facts, str]:
+    """What the guard counts on, and the open subject of the same values, whose one run there is already."""
+    policy = wiring.playbooks.policy
+    if wiring.read is None:
+        nothing = Facts(
+            now=wiring.now,
+            asked=asked,
+            policy=policy,
+            last_disruptive={},
+            last_acted_at=None,
+            acted_at=(),
+            n_admitted=0,
+            busy={},
+        )
+        return nothing, ""
+    with wiring.read() as conn:
+        held = subjects.open_subject(conn, run.plan.playbook, run.plan.case, run.plan.per_key)
+        facts = gather(conn, run, asked, policy, wiring.pause(conn), wiring.now)
+    return facts, held.id if held is not None else ""
 
 
 def _step(step: PlannedStep, asked: AskedTargets) -> dict[str, Any]:

@@ -24,10 +24,12 @@ def end_run(tx: Tx, recorder: Recorder, plan: Plan, n: int, end: Finish, now: da
         RunLostError: somebody else wrote this place of the run.
     """
     runs.finish(tx.conn, plan.run_id, end.outcome, end.reason, now)
+    subject = subjects.get_subject(tx.conn, plan.subject_id)
     data: dict[str, JsonValue] = {
         "outcome": end.outcome.value,
         "reason": end.reason.value,
         "detail": end.detail,
+        "still_fires": subject is not None and subject.closed_at is None,
     }
     recorder.append_to_run(tx, plan, n, EventType.RUN_FINISHED, now, data, outcome=end.outcome.value)
     close_if_over(tx, recorder, plan.subject_id, now)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -52,6 +53,30 @@ LOOK_AGAIN = timedelta(seconds=5)
 
 LOOK_AFTER_START = timedelta(minutes=1)
 """After a start of the engine a system that cannot be asked has this long to answer, before people are called."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Tried:
+    """One attempt: of which step, on what, since when; ``n`` is the place of its ``attempt_started``."""
+
+    run: Run
+    step: PlannedStep
+    number: int
+    refs: tuple[str, ...]
+    started_at: datetime
+    n: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Result:
+    """How it ended; ``retry_at`` is None when it is the step's last attempt."""
+
+    outcome: Outcome
+    reason: Reason = Reason.NONE
+    detail: str = ""
+    has_changed: bool
+    after: Mapping[str, JsonValue] = field(default_factory=dict)
+    retry_at: datetime | None = None
 
 
 class Executor:
@@ -101,10 +126,11 @@ class Executor:
         try:
             params = params_of(step, action, run.context(n_alerts))
             targeting = Targeting() if step.is_message else action.targets(params, self._clients)
-            refused = self._look_at_targets(run, step, targeting, policy)
+            refused = _look_at_targets(run, step, targeting, policy)
             if refused is not None:
                 return refused
-            if self._is_replaced(run, step, targeting):
+            if replaced := _replaced(run, targeting):
+                self.skip(run, step.key, Outcome.UNCHANGED, Reason.REPLACED, replaced)
                 return None
             before = action.observe(params, self._clients)
         except StoreError:
@@ -113,60 +139,24 @@ class Executor:
             self._begin_and_fail(run, step, number, as_action_error(error))
             return None
         refs = tuple(target.ref for target in targeting.targets)
-        self._store.write(lambda tx: self._started(tx, run, step, number, refs, before))
-        started_at = self._clock.now()
-        n_after = run.n_events + 1
+        tried = _Tried(run=run, step=step, number=number, refs=refs, started_at=self._clock.now(), n=run.n_events + 1)
+        taken = self._store.write(lambda tx: self._start(tx, tried, before))
+        if taken:
+            return Finish(RunOutcome.REFUSED, Reason.BUSY_TARGET, taken)
         try:
             change = action.apply(params, self._clients, before, step.timeout)
         except UnknownEffectError as error:
             log.warning("attempt of unclear fate", run_id=run.plan.run_id, step=step.name, problem=str(error))
             return None
         except Exception as error:  # noqa: BLE001 as above
-            failure = as_action_error(error)
+            result = self._failure(tried, as_action_error(error))
         else:
-            self._store.write(lambda tx: self._done(tx, run, step, number, n_after, started_at, refs, change, told))
-            return None
-        retry_at = self._retry_at(run, step, number, failure, started_at)
-        self._store.write(lambda tx: self._failed(tx, run, step, number, n_after, started_at, refs, failure, retry_at))
+            result = _success(change)
+        self._store.write(lambda tx: self._finish(tx, tried, result, told))
         return None
-
-    def _look_at_targets(self, run: Run, step: PlannedStep, targeting: Targeting, policy: Policy) -> Finish | None:
-        """Right before the act: the policy in force, and whether the targets still belong to whom they did."""
-        answer = protection((*targeting.targets, *targeting.affects), policy)
-        if answer.word is Word.REFUSE:
-            return Finish(RunOutcome.REFUSED, answer.reason, answer.detail)
-        if run.outcome is not None and (taken := self._taken(run, targeting)):
-            return Finish(RunOutcome.REFUSED, Reason.BUSY_TARGET, taken)
-        for target in targeting.targets:
-            planned = run.planned_targets.get(target.ref)
-            if planned is None and step in run.plan.steps:
-                detail = f"{target.ref} is not what was judged ({', '.join(run.planned_targets)})"
-                return Finish(RunOutcome.REFUSED, Reason.TARGET_CHANGED, detail)
-            if planned is not None and planned[1] != target.owner:
-                detail = f"{target.ref} has another owner now: {target.owner or 'none'}, was {planned[1] or 'none'}"
-                return Finish(RunOutcome.REFUSED, Reason.TARGET_CHANGED, detail)
-        return None
-
-    def _taken(self, run: Run, targeting: Targeting) -> str:
-        """For a step after the run's end, which has no reservation any more: who has its target now."""
-        refs = {target.ref: True for target in targeting.targets}
-        with self._store.read() as conn:
-            found = runs.taken(conn, refs, run.plan.run_id)
-        return "; ".join(f"{ref} is taken by run {other}" for ref, other in sorted(found.items()))
-
-    def _is_replaced(self, run: Run, step: PlannedStep, targeting: Targeting) -> bool:
-        """A target that was made anew since the verdict is a new one: what was to be mended is gone."""
-        for target in targeting.targets:
-            planned = run.planned_targets.get(target.ref)
-            if planned is None or planned[0] == target.uid:
-                continue
-            detail = f"{target.ref} was replaced since it was judged ({planned[0][:12]} → {target.uid[:12]})"
-            self.skip(run, step.key, Outcome.UNCHANGED, Reason.REPLACED, detail)
-            return True
-        return False
 
     def skip(self, run: Run, step_key: str, outcome: Outcome, reason: Reason, detail: str) -> None:
-        """Record that a step is not carried out. Raises StoreError."""
+        """Record that a step is not carried out, or not gone on with. Raises StoreError."""
         data = {"step": step_key, "outcome": outcome.value, "reason": reason.value, "detail": detail}
         n, now = run.n_events + 1, self._clock.now()
         self._store.write(
@@ -177,120 +167,103 @@ class Executor:
 
     def _begin_and_fail(self, run: Run, step: PlannedStep, number: int, error: ActionError) -> None:
         """An attempt that failed while it only looked: nothing was sent."""
+        refs = (error.target,) if error.target else ()
+        tried = _Tried(run=run, step=step, number=number, refs=refs, started_at=self._clock.now(), n=run.n_events + 1)
         failure = error
         if isinstance(error, UnknownEffectError):
             failure = TransientActionError(str(error), target=error.target)
-        retry_at = self._retry_at(run, step, number, failure, self._clock.now())
-        refs = (error.target,) if error.target else ()
+        result = self._failure(tried, failure)
 
         def both(tx: Tx) -> None:
-            self._started(tx, run, step, number, refs, {})
-            self._failed(tx, run, step, number, run.n_events + 1, self._clock.now(), refs, failure, retry_at)
+            self._record_start(tx, tried, {})
+            self._finish(tx, tried, result)
 
         self._store.write(both)
 
     # -- what is recorded
 
-    def _started(
-        self,
-        tx: Tx,
-        run: Run,
-        step: PlannedStep,
-        number: int,
-        refs: tuple[str, ...],
-        before: Mapping[str, JsonValue],
-    ) -> None:
+    def _start(self, tx: Tx, tried: _Tried, before: Mapping[str, JsonValue]) -> str:
+        """Record the start; a step after the run's end, whose reservation has gone, takes its target first.
+
+        Returns:
+            Who has the target, where it cannot be had; then nothing is recorded.
+        """
+        run = tried.run
+        if run.outcome is not None and tried.refs:
+            wanted = dict.fromkeys(tried.refs, True)
+            found = runs.taken(tx.conn, wanted, run.plan.run_id)
+            if found:
+                return "; ".join(f"{ref} is taken by run {other}" for ref, other in sorted(found.items()))
+            runs.hold(tx.conn, run.plan.run_id, wanted, tried.started_at)
+        self._record_start(tx, tried, before)
+        return ""
+
+    def _record_start(self, tx: Tx, tried: _Tried, before: Mapping[str, JsonValue]) -> None:
+        step = tried.step
         data: dict[str, JsonValue] = {
             "step": step.key,
-            "attempt": number,
+            "attempt": tried.number,
             "action": step.action,
             "describes": step.describes,
             "params": dict(step.params),
-            "targets": list(refs),
+            "targets": list(tried.refs),
             "before": dict(before),
             "timeout_ms": int(step.timeout.total_seconds() * 1000),
         }
         self._recorder.append_to_run(
-            tx, run.plan, run.n_events + 1, EventType.ATTEMPT_STARTED, self._clock.now(), data, target=", ".join(refs)
+            tx,
+            tried.run.plan,
+            tried.n,
+            EventType.ATTEMPT_STARTED,
+            tried.started_at,
+            data,
+            target=", ".join(tried.refs),
         )
 
-    def _done(
-        self,
-        tx: Tx,
-        run: Run,
-        step: PlannedStep,
-        number: int,
-        n_before: int,
-        started_at: datetime,
-        refs: tuple[str, ...],
-        change: Change,
-        told: MessageKind | None = None,
-    ) -> None:
-        outcome = Outcome.SUCCEEDED if change.changed else Outcome.UNCHANGED
-        reason = Reason.NONE if change.changed else Reason.ALREADY_SO
-        self._finished(
-            tx, run, step, number, n_before, started_at, refs, outcome, reason, change.detail,
-            changed=change.changed, after=change.after,
-        )  # fmt: skip
-        if told is not None and run.outcome is not None:
-            runs.note_told(tx.conn, run.plan.playbook, run.plan.per_key, ending_of(told, run), self._clock.now())
-
-    def _failed(
-        self,
-        tx: Tx,
-        run: Run,
-        step: PlannedStep,
-        number: int,
-        n_before: int,
-        started_at: datetime,
-        refs: tuple[str, ...],
-        error: ActionError,
-        retry_at: datetime | None,
-    ) -> None:
-        self._finished(
-            tx, run, step, number, n_before, started_at, refs, Outcome.FAILED, error.reason, str(error),
-            changed=False, after={}, retry_at=retry_at,
-        )  # fmt: skip
-
-    def _finished(
-        self,
-        tx: Tx,
-        run: Run,
-        step: PlannedStep,
-        number: int,
-        n_before: int,
-        started_at: datetime,
-        refs: tuple[str, ...],
-        outcome: Outcome,
-        reason: Reason,
-        detail: str,
-        *,
-        changed: bool,
-        after: Mapping[str, JsonValue],
-        retry_at: datetime | None = None,
-    ) -> None:
-        now = self._clock.now()
+    def _finish(self, tx: Tx, tried: _Tried, result: _Result, told: MessageKind | None = None) -> None:
+        """Record the end, and what the guards count of it."""
+        run, step, plan, now = tried.run, tried.step, tried.run.plan, self._clock.now()
         data: dict[str, JsonValue] = {
             "step": step.key,
-            "attempt": number,
+            "attempt": tried.number,
             "action": step.action,
-            "outcome": outcome.value,
-            "reason": reason.value,
-            "detail": cut(redact(detail), DETAIL_LIMIT),
-            "changed": changed,
-            "after": dict(after),
-            "duration_ms": max(0, int((now - started_at).total_seconds() * 1000)),
-            "retry_at": utc_text(retry_at) if retry_at is not None else "",
+            "outcome": result.outcome.value,
+            "reason": result.reason.value,
+            "detail": cut(redact(result.detail), DETAIL_LIMIT),
+            "changed": result.has_changed,
+            "after": dict(result.after),
+            "duration_ms": max(0, int((now - tried.started_at).total_seconds() * 1000)),
+            "retry_at": utc_text(result.retry_at) if result.retry_at is not None else "",
         }
         self._recorder.append_to_run(
-            tx, run.plan, n_before + 1, EventType.ATTEMPT_FINISHED, now, data,
-            target=", ".join(refs), outcome=outcome.value,
-        )  # fmt: skip
-        is_step = step.key.startswith("steps.")
-        if changed and not step.is_message:
-            runs.note_act(tx.conn, run.plan, refs, now, is_disruptive=step.is_disruptive)
-        elif outcome is Outcome.SUCCEEDED and is_step and run.plan.is_messages_alone:
-            runs.note_act(tx.conn, run.plan, (), now, is_disruptive=False)
+            tx,
+            plan,
+            tried.n + 1,
+            EventType.ATTEMPT_FINISHED,
+            now,
+            data,
+            target=", ".join(tried.refs),
+            outcome=result.outcome.value,
+        )
+        if result.has_changed and not step.is_message:
+            runs.note_act(tx.conn, plan, tried.refs, now, is_disruptive=step.is_disruptive)
+        elif result.outcome is Outcome.SUCCEEDED and step in plan.steps and plan.is_messages_alone:
+            runs.note_act(tx.conn, plan, (), now, is_disruptive=False)
+        if run.outcome is not None and result.retry_at is None and tried.refs:
+            runs.release(tx.conn, plan.run_id)
+        if told is not None and run.outcome is not None and result.outcome is Outcome.SUCCEEDED:
+            runs.note_told(tx.conn, plan.playbook, plan.per_key, ending_of(told, run), now)
+
+    def _failure(self, tried: _Tried, error: ActionError, *, has_changed: bool = False) -> _Result:
+        attempts = tried.run.step(tried.step.key).attempts
+        first = attempts[0].started_at if attempts else tried.started_at
+        return _Result(
+            outcome=Outcome.FAILED,
+            reason=error.reason,
+            detail=str(error),
+            has_changed=has_changed,
+            retry_at=decide_retry(tried.step.retry, tried.number, error, first, self._clock.now(), self._jitter),
+        )
 
     # -- an attempt without an end
 
@@ -309,39 +282,45 @@ class Executor:
         """
         attempt = run.step(step.key).open_attempt
         assert attempt is not None
-        now = self._clock.now()
-        if step.is_message:
-            lost = ActionError("nobody knows whether it was sent", reason=Reason.NOTIFY)
-            self._end_failed(run, step, attempt, lost, changed=False, after={})
-            return None
-        over_at = attempt.started_at + attempt.timeout
-        effect, state, why = self._effect(run, step, attempt)
+        tried = _Tried(
+            run=run,
+            step=step,
+            number=attempt.number,
+            refs=attempt.targets,
+            started_at=attempt.started_at,
+            n=run.n_events,
+        )
+        again_at, result = self._seen(tried, attempt)
+        if result is not None:
+            self._store.write(lambda tx: self._finish(tx, tried, result))
+        return again_at
+
+    def _seen(self, tried: _Tried, attempt: Attempt) -> tuple[datetime | None, _Result | None]:
+        """When to look again, or how the attempt ended."""
+        if tried.step.is_message:
+            return None, self._failure(tried, ActionError("nobody knows whether it was sent", reason=Reason.NOTIFY))
+        now, over_at = self._clock.now(), attempt.started_at + attempt.timeout
+        effect, state, why = self._effect(tried, attempt)
         if effect is Effect.HAPPENED:
             detail = "no answer came; the target shows that it happened"
-            self._end(run, step, attempt, Outcome.SUCCEEDED, Reason.NONE, detail, changed=True, after=state)
-            return None
+            return None, _Result(outcome=Outcome.SUCCEEDED, detail=detail, has_changed=True, after=state)
         if effect is None:  # the system could not be asked
             over_at = max(over_at, self._started_at + LOOK_AFTER_START)
         if now < over_at:
-            return min(now + LOOK_AGAIN, over_at)
+            return min(now + LOOK_AGAIN, over_at), None
         if effect is Effect.AS_BEFORE:
             lost = TransientActionError("no answer came, and the target is as before", reason=Reason.DID_NOT_HAPPEN)
-            self._end_failed(run, step, attempt, lost, changed=False, after=state)
-            return None
-        detail = f"nobody knows whether it happened: {why}"
-        if step.is_idempotent:
-            unclear = TransientActionError(detail, reason=Reason.UNKNOWN_EFFECT)
-            self._end_failed(run, step, attempt, unclear, changed=True, after=state)
-        else:
-            self._end(run, step, attempt, Outcome.UNKNOWN, Reason.UNKNOWN_EFFECT, detail, changed=True, after=state)
-        return None
+            return None, replace(self._failure(tried, lost), after=state)
+        unclear = TransientActionError(f"nobody knows whether it happened: {why}", reason=Reason.UNKNOWN_EFFECT)
+        result = replace(self._failure(tried, unclear, has_changed=True), after=state)
+        if not tried.step.is_idempotent:
+            result = replace(result, outcome=Outcome.UNKNOWN, retry_at=None)
+        return None, result
 
-    def _effect(
-        self, run: Run, step: PlannedStep, attempt: Attempt
-    ) -> tuple[Effect | None, Mapping[str, JsonValue], str]:
-        action: Action[Any] = self._actions[step.action]
+    def _effect(self, tried: _Tried, attempt: Attempt) -> tuple[Effect | None, Mapping[str, JsonValue], str]:
+        action: Action[Any] = self._actions[tried.step.action]
         try:
-            params: ActionParams = params_of(step, action, run.context(1))
+            params: ActionParams = params_of(tried.step, action, tried.run.context(1))
             state = action.observe(params, self._clients)
             return action.effect(params, attempt.before, state), state, "the target does not tell"
         except TransientActionError as error:
@@ -349,48 +328,40 @@ class Executor:
         except Exception as error:  # noqa: BLE001 as above
             return Effect.UNCLEAR, {}, str(as_action_error(error))
 
-    def _end(
-        self,
-        run: Run,
-        step: PlannedStep,
-        attempt: Attempt,
-        outcome: Outcome,
-        reason: Reason,
-        detail: str,
-        *,
-        changed: bool,
-        after: Mapping[str, JsonValue],
-        retry_at: datetime | None = None,
-    ) -> None:
-        self._store.write(
-            lambda tx: self._finished(
-                tx, run, step, attempt.number, run.n_events, attempt.started_at, attempt.targets, outcome,
-                reason, detail, changed=changed, after=after, retry_at=retry_at,
-            )
-        )  # fmt: skip
 
-    def _end_failed(
-        self,
-        run: Run,
-        step: PlannedStep,
-        attempt: Attempt,
-        error: ActionError,
-        *,
-        changed: bool,
-        after: Mapping[str, JsonValue],
-    ) -> None:
-        retry_at = self._retry_at(run, step, attempt.number, error, attempt.started_at)
-        self._end(
-            run, step, attempt, Outcome.FAILED, error.reason, str(error),
-            changed=changed, after=after, retry_at=retry_at,
-        )  # fmt: skip
+def _success(change: Change) -> _Result:
+    return _Result(
+        outcome=Outcome.SUCCEEDED if change.changed else Outcome.UNCHANGED,
+        reason=Reason.NONE if change.changed else Reason.ALREADY_SO,
+        detail=change.detail,
+        has_changed=change.changed,
+        after=change.after,
+    )
 
-    def _retry_at(
-        self, run: Run, step: PlannedStep, number: int, error: ActionError, started_at: datetime
-    ) -> datetime | None:
-        attempts = run.step(step.key).attempts
-        first = attempts[0].started_at if attempts else started_at
-        return decide_retry(step.retry, number, error, first, self._clock.now(), self._jitter)
+
+def _look_at_targets(run: Run, step: PlannedStep, targeting: Targeting, policy: Policy) -> Finish | None:
+    """Right before the act: the policy in force, and whether the targets still belong to whom they did."""
+    answer = protection((*targeting.targets, *targeting.affects), policy)
+    if answer.word is Word.REFUSE:
+        return Finish(RunOutcome.REFUSED, answer.reason, answer.detail)
+    for target in targeting.targets:
+        planned = run.planned_targets.get(target.ref)
+        if planned is None and step in run.plan.steps:
+            detail = f"{target.ref} is not what was judged ({', '.join(run.planned_targets)})"
+            return Finish(RunOutcome.REFUSED, Reason.TARGET_CHANGED, detail)
+        if planned is not None and planned[1] != target.owner:
+            detail = f"{target.ref} has another owner now: {target.owner or 'none'}, was {planned[1] or 'none'}"
+            return Finish(RunOutcome.REFUSED, Reason.TARGET_CHANGED, detail)
+    return None
+
+
+def _replaced(run: Run, targeting: Targeting) -> str:
+    """Which target was made anew since the verdict, "" when none: what was to be mended is gone with the old one."""
+    for target in targeting.targets:
+        planned = run.planned_targets.get(target.ref)
+        if planned is not None and planned[0] != target.uid:
+            return f"{target.ref} was replaced since it was judged ({planned[0][:12]} → {target.uid[:12]})"
+    return ""
 
 
 def decide_retry(

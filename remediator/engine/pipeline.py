@@ -259,6 +259,11 @@ class Pipeline:
         case = next((case for case in cases if case.name == run.plan.case), None)
         if not firing or playbook is None or case is None:
             return  # it changed under our eyes: the next look sees it
+        if playbook.sha256 != run.plan.playbook_sha256:
+            # A run keeps the plan that it was made with, and that one names an alert which is over.
+            detail = "its playbook was edited, and the alert that it was planned for has ended"
+            self._finish(run, Finish(RunOutcome.CANCELLED, Reason.PLAYBOOK_EDITED, detail))
+            return
         oldest = firing[0]
         match = Match(playbook=playbook, case=case, per=run.plan.per, per_key=run.plan.per_key)
         plan, refusal = make_plan(
@@ -317,8 +322,8 @@ class Pipeline:
         now = self._clock.now()
 
         def work(tx: Tx) -> None:
-            if run.outcome is None and not run.is_admitted:
-                runs.set_phase(tx.conn, run.plan.run_id, Phase.WAITING, waits_for)
+            phase = Phase.ACTING if run.is_admitted else Phase.WAITING
+            runs.set_phase(tx.conn, run.plan.run_id, phase, waits_for)
             if run.waits_for != waits_for:
                 self._recorder.append_to_run(
                     tx, run.plan, run.n_events + 1, EventType.TURN_WAITED, now, {"waits_for": list(waits_for)}

@@ -216,6 +216,8 @@ class Intake:
             self._on_cut(group)
         chunks = [group.alerts[start : start + CHUNK] for start in range(0, len(group.alerts), CHUNK)] or [()]
         for chunk in chunks[:-1]:
+            if self._is_stopping:
+                return  # the next start takes the whole delivery again, and finds what is done
             self._handle_chunk(stored, group, chunk, is_last=False)
         self._handle_chunk(stored, group, chunks[-1], is_last=True)
 
@@ -283,7 +285,9 @@ class Intake:
         episode = subjects.open_episode(tx.conn, alert.label_key)
         if episode is not None:
             subjects.touch_episode(tx.conn, episode.id, stored.received_at, stored.id)
-            self._wake_runs_of(tx, subjects.open_subjects_of(tx.conn, episode.id))
+            # A repeat changes nothing but for those that wait for a word: all others have their due times.
+            for run_id in runs.waiting_for_word(tx.conn, episode.id):
+                self._wake(tx, run_id)
             return
         if self._is_stale_copy(tx, stored, alert):
             return

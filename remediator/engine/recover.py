@@ -23,6 +23,8 @@ from remediator.telemetry import get_logger
 
 log = get_logger(__name__)
 
+STOP_PATIENCE_S = 2.0
+
 EXPIRE_EVERY = timedelta(minutes=1)
 
 WATCHED = (".yaml", ".yml")
@@ -70,10 +72,10 @@ class Keeper:
             self._threads.append(thread)
 
     def stop(self) -> None:
-        """End them."""
+        """End them; the watcher looks up only every few seconds, and nothing of it has to be finished."""
         self._stop.set()
         for thread in self._threads:
-            thread.join()
+            thread.join(STOP_PATIENCE_S)
 
     def _keep(self) -> None:
         n_beats = 0

@@ -15,6 +15,7 @@ from remediator.core.action import JsonValue
 from remediator.core.alert import unpack_alert
 from remediator.core.event import Event, EventType
 from remediator.core.match import Match, PlaybookIndex
+from remediator.core.outcome import RunOutcome
 from remediator.core.plan import stricter, subject_id
 from remediator.core.playbook import Playbook, PlaybookSet
 from remediator.core.policy import Mode
@@ -140,7 +141,17 @@ class Reloader:
                     n_adopted += 1
                 else:
                     subjects.link(tx.conn, existing.id, episode.id)
+                    n_adopted += self._adopt_observed(tx, existing, episode, now)
         return n_adopted
+
+    def _adopt_observed(self, tx: Tx, subject: subjects.Subject, episode: subjects.Episode, now: datetime) -> bool:
+        """A subject whose run only observed fires on: from now on its playbook could act, and it is not acted on."""
+        row = runs.run_of_subject(tx.conn, subject.id)
+        if subject.is_adopted or row is None or row.outcome != RunOutcome.OBSERVED:
+            return False
+        subjects.set_adopted(tx.conn, subject.id)
+        _note_adopted(tx, self._recorder, subject, episode, now, 0)
+        return True
 
 
 def _note_able(tx: Tx, playbooks: PlaybookSet, now: datetime) -> dict[str, datetime]:
@@ -183,6 +194,18 @@ def adopt(
     )
     subjects.insert_subject(tx.conn, new)
     subjects.link(tx.conn, new.id, episode.id)
+    _note_adopted(tx, recorder, new, episode, now, delivery_id)
+    return new
+
+
+def _note_adopted(
+    tx: Tx,
+    recorder: Recorder,
+    subject: subjects.Subject,
+    episode: subjects.Episode,
+    now: datetime,
+    delivery_id: int,
+) -> None:
     recorder.append(
         tx,
         Event(
@@ -190,10 +213,13 @@ def adopt(
             at=now,
             delivery_id=delivery_id,
             episode_id=episode.id,
-            subject_id=new.id,
-            playbook=new.playbook,
+            subject_id=subject.id,
+            playbook=subject.playbook,
             fingerprint=episode.fingerprint,
-            data={"case": new.case, "per": dict(new.per), "detail": "it fired before this playbook could act on it"},
+            data={
+                "case": subject.case,
+                "per": dict(subject.per),
+                "detail": "it fired before this playbook could act on it",
+            },
         ),
     )
-    return new

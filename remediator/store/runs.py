@@ -27,6 +27,7 @@ from remediator.store.tables import (
     reservation,
     run,
     subject,
+    subject_episode,
     told,
 )
 
@@ -61,6 +62,11 @@ def admit(conn: Connection, run_id: str, targets: Mapping[str, bool], at: dateti
     conn.execute(
         update(run).where(run.c.id == run_id).values(phase=Phase.ACTING.value, is_admitted=int(counts), waits_for="[]")
     )
+    hold(conn, run_id, targets, at)
+
+
+def hold(conn: Connection, run_id: str, targets: Mapping[str, bool], at: datetime) -> None:
+    """It holds these targets and no others: ref → whether exclusively."""
     conn.execute(delete(reservation).where(reservation.c.run_id == run_id))
     for ref in sorted(targets):
         conn.execute(
@@ -245,6 +251,20 @@ def list_runs(conn: Connection, state: str, limit: int) -> list[RunRow]:
     elif state == "ended":
         query = query.where(run.c.ended_at.is_not(None))
     return [_row(row) for row in conn.execute(query)]
+
+
+def waiting_for_word(conn: Connection, episode_id: str) -> list[str]:
+    """Ids of the runs of this episode's subjects whose turn has come and that wait to hear that it fires."""
+    query = (
+        select(run.c.id)
+        .join(subject_episode, subject_episode.c.subject_id == run.c.subject_id)
+        .where(
+            subject_episode.c.episode_id == episode_id,
+            NOT_CLOSED,
+            run.c.waits_for.like('%"turn:%'),
+        )
+    )
+    return list(conn.execute(query).scalars())
 
 
 def not_closed(conn: Connection) -> list[str]:

@@ -242,6 +242,11 @@ def insert_subject(conn: Connection, new: Subject) -> None:
     )
 
 
+def set_adopted(conn: Connection, subject_id: str) -> None:
+    """It is shown and not acted on."""
+    conn.execute(update(subject).where(subject.c.id == subject_id).values(is_adopted=1))
+
+
 def close_subject(conn: Connection, subject_id: str, at: datetime, reason: str) -> None:
     """The last of its episodes has ended."""
     conn.execute(update(subject).where(subject.c.id == subject_id).values(closed_at=utc_text(at), close_reason=reason))

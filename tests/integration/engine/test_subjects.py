@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -55,6 +56,48 @@ def test_subject_when_the_opener_ends_between_verdict_and_first_act_then_the_pla
     assert bench.acts() == ["docker.restart docker:gpu-07/trainer-1"]
     words = [event.data["word"] for event in bench.events("verdict_given")]
     assert (words[0], words[-1]) == ("allow", "allow")
+
+
+def test_subject_when_the_opener_ends_and_the_playbook_was_edited_then_the_run_is_cancelled_and_people_are_told(
+    bench: Any,
+) -> None:
+    bench.restarts("hold: 10m", per=PER_HOST).start()
+    first, second = two_gpus(bench)
+    bench.deliver(bench.fires(first))
+    bench.deliver(bench.fires(second))
+    bench.restarts("hold: 11m", per=PER_HOST)
+    bench.reload()
+    bench.after("1m")
+    bench.deliver(bench.resolved(first))
+    bench.after("20m")
+    assert (bench.acts(), bench.ended(), len(bench.told())) == ([], ("cancelled", "playbook_edited"), 1)
+
+
+@pytest.mark.parametrize("mode", ["gone", "mode: disabled", "mode: observe"])
+def test_subject_when_the_opener_ends_after_the_verdict_and_the_playbook_may_not_act_then_the_run_is_cancelled(
+    bench: Any, mode: str
+) -> None:
+    bench.restarts(per=PER_HOST).start()
+    first, second = two_gpus(bench)
+    decide = bench.engine.pipeline._reserver.reserve
+
+    def reserve_then_pause(*args: Any) -> Any:
+        answer = decide(*args)
+        bench.engine.pause("tester", "between verdict and act")
+        return answer
+
+    bench.engine.pipeline._reserver.reserve = reserve_then_pause
+    bench.deliver(bench.fires(first))
+    bench.engine.pipeline._reserver.reserve = decide
+    bench.deliver(bench.fires(second))
+    if mode == "gone":
+        (bench.folder / "playbooks" / "restart.yaml").unlink()
+    else:
+        bench.restarts(mode, per=PER_HOST)
+    bench.engine._reloader.reload("tester")
+    bench.clock.moment += timedelta(seconds=10)
+    bench.deliver(bench.resolved(first))
+    assert (bench.acts(), bench.runs()[-1]["outcome"]) == ([], "cancelled")
 
 
 def test_subject_when_the_opener_ends_after_the_act_then_the_plan_stays(bench: Any) -> None:
@@ -245,12 +288,12 @@ def test_adoption_when_observe_becomes_enforce_then_what_fires_is_not_acted_on(b
     bench.after("1m")
     bench.restarts()
     bench.playbook("policy: site\n", "site.policy.yaml")
-    bench.reload()
+    assert bench.reload()["adopted"] == 1
     bench.deliver(late)
     bench.deliver(bench.fires(bench.leak(), ago="2m"))
     bench.after("2h")
     assert bench.acts() == []
-    assert adopted(bench) == ["restart"]
+    assert adopted(bench) == ["restart", "restart"]
     bench.deliver(bench.resolved(bench.leak()))
     bench.after("1s")
     bench.deliver(bench.fires(bench.leak()))

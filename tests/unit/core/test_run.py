@@ -52,6 +52,11 @@ TWO = a_plan(steps=(a_step("one"), a_step("two")))
 AT_WORK = {"judged_at": NOW}
 
 
+def an_end(outcome: str, reason: str, detail: str) -> dict[str, Any]:
+    """What ``run_finished`` holds."""
+    return {"outcome": outcome, "reason": reason, "detail": detail, "still_fires": True}
+
+
 def move(run: Any, **situation: Any) -> Any:
     return next_move(run, a_situation(**situation))
 
@@ -273,7 +278,7 @@ def test_next_move_when_nothing_is_left_then_the_run_is_closed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("run", "is_open", "expected"),
+    ("run", "fired_at_end", "expected"),
     [
         (a_run(outcome=RunOutcome.FAILED), True, True),
         (a_run(outcome=RunOutcome.FAILED), False, False),
@@ -288,8 +293,8 @@ def test_next_move_when_nothing_is_left_then_the_run_is_closed() -> None:
         (a_run(a_plan(steps=()), outcome=RunOutcome.REFUSED), True, True),
     ],
 )
-def test_is_to_escalate_when_it_ended_so(run: Any, is_open: bool, expected: bool) -> None:
-    assert is_to_escalate(run, is_open) is expected
+def test_is_to_escalate_when_it_ended_so(run: Any, fired_at_end: bool, expected: bool) -> None:
+    assert is_to_escalate(replace(run, fired_at_end=fired_at_end)) is expected
 
 
 def test_tell_gap_when_the_cooldown_is_short_then_it_is_half_an_hour_and_an_hour_for_a_missing_label() -> None:
@@ -404,7 +409,7 @@ class Story:
                 word = self.draw(st.sampled_from([Word.ALLOW, Word.ALLOW, Word.WAIT, Word.REFUSE]))
                 self.note(EventType.VERDICT_GIVEN, word=word.value, waits_for=["cooldown:cooldown"], targets=[])
                 if word is Word.REFUSE and run.plan.mode is Mode.ENFORCE:
-                    self.note(EventType.RUN_FINISHED, outcome="refused", reason="protected", detail="")
+                    self.note(EventType.RUN_FINISHED, **an_end("refused", "protected", ""))
                 self.now += MINUTE
             case Try(step, number):
                 assert not (run.outcome is not None and step.key.startswith("steps."))
@@ -419,7 +424,7 @@ class Story:
                 self.note(EventType.VERIFICATION_FINISHED, outcome=outcome.value, detail=detail)
             case Finish(ending, reason, detail):
                 assert run.outcome is None
-                self.note(EventType.RUN_FINISHED, outcome=ending.value, reason=reason.value, detail=detail)
+                self.note(EventType.RUN_FINISHED, **an_end(ending.value, reason.value, detail))
         return True
 
     def attempt(self, step_key: str, number: int) -> None:
