@@ -1,5 +1,5 @@
 """Values and decisions. Pure: no clock, files, network, threads, randomness or logging.
 
-Later stages import earlier ones only: units, alert → decode → matcher → outcome, retry, action → playbook, policy →
-match → render → plan → guard → event → run → move → message.
+Later stages import earlier ones only: alert, outcome, retry, units → action, decode, matcher → policy, render →
+playbook → match → plan → guard, event → run → move → message. What stands side by side does not know each other.
 """
