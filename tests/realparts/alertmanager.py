@@ -258,6 +258,10 @@ class Alertmanager:
         silence_id: str = answer.json()["silenceID"]
         return silence_id
 
+    def end_silence(self, silence_id: str) -> None:
+        """Ends a silence now."""
+        requests.delete(f"{self.url}/api/v2/silence/{silence_id}", timeout=5).raise_for_status()
+
     def n_peers(self) -> int:
         """How many members of its cluster it sees, itself included; 0 when it is alone."""
         cluster: dict[str, Any] = requests.get(f"{self.url}/api/v2/status", timeout=5).json()["cluster"]
