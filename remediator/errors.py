@@ -36,7 +36,6 @@ class Reason(StrEnum):
     INVALID_TARGET = "invalid_target"
     CONFLICT = "conflict"
     TRANSIENT = "transient"
-    TIMEOUT = "timeout"
     UNKNOWN_EFFECT = "unknown_effect"
     UNEXPECTED = "unexpected"
     NOTIFY = "notify"

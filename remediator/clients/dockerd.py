@@ -429,10 +429,8 @@ def _container_state(seen: Any) -> ContainerState:
             started_at=_moment(state["StartedAt"]),
             finished_at=_moment(state["FinishedAt"]),
             exit_code=int(state["ExitCode"]),
-            image=str(config["Image"]),
             labels={str(name): str(value) for name, value in (config.get("Labels") or {}).items()},
             stop_timeout_s=config.get("StopTimeout"),
-            restart_policy=(host_config.get("RestartPolicy") or {}).get("Name") or "no",
             removes_itself=bool(host_config.get("AutoRemove")),
             is_engine=container_id == own_container_id(),
         )

@@ -116,10 +116,8 @@ class FakeWorld:
             started_at="" if status == "created" else moment,
             finished_at=moment if status in ("exited", "dead") else "",
             exit_code=0,
-            image="fake:1",
             labels=dict(labels or {}),
             stop_timeout_s=stop_timeout_s,
-            restart_policy="no",
             removes_itself=False,
             is_engine=is_engine,
         )

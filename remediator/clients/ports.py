@@ -45,10 +45,8 @@ class ContainerState:
         started_at, finished_at: RFC 3339, UTC, always nine digits after the point, so that text order is time order;
             "" = never.
         exit_code: of its last end, 0 also while it has not ended.
-        image: as it was named when the container was made.
         labels: its own.
         stop_timeout_s: its own grace before SIGKILL; None when it has none and the engine's 10 s hold.
-        restart_policy: no, always, unless-stopped or on-failure.
         removes_itself: it was made with ``--rm``: once stopped it is gone.
         is_engine: this very process runs in it.
     """
@@ -60,10 +58,8 @@ class ContainerState:
     started_at: str
     finished_at: str
     exit_code: int
-    image: str
     labels: Mapping[str, str]
     stop_timeout_s: int | None
-    restart_policy: str
     removes_itself: bool
     is_engine: bool
 

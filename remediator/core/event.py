@@ -24,7 +24,6 @@ class EventType(StrEnum):
     ALERT_REJECTED = "alert_rejected"
     ALERT_UNMATCHED = "alert_unmatched"
     ALERT_IGNORED = "alert_ignored"
-    ALERT_NOT_PLANNED = "alert_not_planned"
     ALERT_MISSED = "alert_missed"
     EPISODE_OPENED = "episode_opened"
     EPISODE_ENDED = "episode_ended"
@@ -56,7 +55,6 @@ MEANING: Mapping[EventType, str] = {
     EventType.ALERT_REJECTED: "One member of a delivery is no alert; the others are handled.",
     EventType.ALERT_UNMATCHED: "No playbook matches this alert. Once per episode.",
     EventType.ALERT_IGNORED: "A playbook's case says that this alert is left alone. Once per episode.",
-    EventType.ALERT_NOT_PLANNED: "An alert matched and nothing was planned for it; the reason is in the data.",
     EventType.ALERT_MISSED: "An Alertmanager lists an alert for our receiver that was never delivered here.",
     EventType.EPISODE_OPENED: "A label set began to fire.",
     EventType.EPISODE_ENDED: "It ended: resolved, or expired without a word.",

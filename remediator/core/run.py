@@ -122,7 +122,6 @@ class Run:
     detail: str = ""
     ended_at: datetime | None = None
     fired_at_end: bool = True
-    settled_by: str = ""
 
     def step(self, key: str) -> StepState:
         """How far a step is; the empty state for one that has not begun."""
@@ -258,7 +257,6 @@ def _after(run: Run, event: Event) -> Run:
                 outcome=RunOutcome(data["outcome"]),
                 reason=Reason.SETTLED_BY_PERSON,
                 detail=data["detail"],
-                settled_by=event.actor,
             )
         case _:
             raise ValueError(f"{event.type} is not an event of a run")

@@ -151,12 +151,11 @@ class ReadStore:
             schema.check_readable(connection)
 
 
-def open_store(url: str, *, wait_lock: bool = False) -> Store:
+def open_store(url: str) -> Store:
     """Open the store to write: make or upgrade it, and see that it is whole.
 
     Args:
         url: ``sqlite:////absolute/path.db``. Made, with its folder, when it is not there (modes 0600, 0700).
-        wait_lock: wait for another engine to let go instead of refusing.
 
     Raises:
         SettingsError: not such a URL.
@@ -170,7 +169,7 @@ def open_store(url: str, *, wait_lock: bool = False) -> Store:
         path = path.resolve()
     except OSError as error:
         raise StoreUnavailableError(f"Cannot make the folder {path.parent}: {error.strerror}") from error
-    lock = StoreLock(path, wait=wait_lock)
+    lock = StoreLock(path)
     try:
         return _open(path, lock)
     except BaseException as error:

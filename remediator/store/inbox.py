@@ -66,11 +66,5 @@ def n_unhandled(conn: Connection) -> int:
     return int(conn.execute(select(func.count()).select_from(table).where(table.c.handled_at.is_(None))).scalar_one())
 
 
-def delivery(conn: Connection, delivery_id: int) -> StoredDelivery | None:
-    """One delivery, None when there is no such row."""
-    row = conn.execute(_COLUMNS.where(table.c.id == delivery_id)).first()
-    return None if row is None else _delivery(*row)
-
-
 def _delivery(row_id: int, received_at: str, source: str, body: bytes) -> StoredDelivery:
     return StoredDelivery(id=row_id, received_at=utc_time(received_at), source=source, body=body)

@@ -12,12 +12,11 @@ from remediator.errors import StoreInUseError, StoreUnavailableError
 class StoreLock:
     """Holds ``<file>.lock`` from its making until ``release``. The file holds the holder's pid, for people."""
 
-    def __init__(self, path: Path, *, wait: bool) -> None:
+    def __init__(self, path: Path) -> None:
         """Take the lock.
 
         Args:
             path: of the database.
-            wait: block until the holder is gone, instead of refusing.
 
         Raises:
             StoreInUseError: another engine holds it.
@@ -29,7 +28,7 @@ class StoreLock:
         except OSError as error:
             raise StoreUnavailableError(f"Cannot open {lock_path}: {error.strerror}") from error
         try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             pid = _pid(self._fd)
             os.close(self._fd)

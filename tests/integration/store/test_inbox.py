@@ -17,8 +17,8 @@ def test_store_delivery_keeps_the_bytes_as_they_came(store: Store, raw: Raw) -> 
     row = store.write(lambda tx: inbox.store_delivery(tx, raw(body, source="10.1.2.3")))
 
     with store.read() as conn:
-        found = inbox.delivery(conn, row)
-    assert found == inbox.StoredDelivery(id=row, received_at=raw().received_at, source="10.1.2.3", body=body)
+        found = inbox.unhandled(conn, 1)
+    assert found == [inbox.StoredDelivery(id=row, received_at=raw().received_at, source="10.1.2.3", body=body)]
 
 
 def test_store_delivery_when_the_same_came_before_then_keeps_both(store: Store, raw: Raw) -> None:
@@ -44,8 +44,3 @@ def test_mark_handled_takes_it_from_the_unhandled_and_keeps_the_first_time(store
         handled_at = conn.exec_driver_sql("SELECT handled_at FROM delivery").scalar_one()
         assert (inbox.unhandled(conn, 9), inbox.n_unhandled(conn)) == ([], 0)
     assert handled_at == "2026-01-31T14:00:00.000000Z"
-
-
-def test_delivery_when_there_is_none_then_is_none(store: Store) -> None:
-    with store.read() as conn:
-        assert inbox.delivery(conn, 7) is None

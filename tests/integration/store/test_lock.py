@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -64,25 +63,6 @@ def test_open_store_when_the_last_engine_was_killed_then_opens(holder: subproces
     holder.wait()
 
     open_store(url).close()
-
-
-def test_open_store_when_told_to_wait_then_opens_once_the_other_is_gone(
-    holder: subprocess.Popen[str], url: str
-) -> None:
-    opened: list[str] = []
-
-    def wait() -> None:
-        store = open_store(url, wait_lock=True)
-        opened.append(store.is_ok())
-        store.close()
-
-    thread = threading.Thread(target=wait)
-    thread.start()
-    thread.join(0.3)
-    assert opened == []
-    holder.communicate("")
-    thread.join(10)
-    assert opened == ["ok"]
 
 
 def test_open_readonly_when_another_process_has_it_then_reads(holder: subprocess.Popen[str], url: str) -> None:
