@@ -1,8 +1,8 @@
 """What the engine shows of itself: metrics in a registry of its own, and structured logs without secrets.
 
 Takes counts and log calls from everywhere → ``/metrics`` text and one line per event on stderr. It must never decide
-anything, and never print a secret: every line passes ``redact``. Log lines carry ``delivery_id``, ``run_id`` and
-``fingerprint`` as keys where they have them (``structlog.contextvars.bind_contextvars`` sets them for a thread's work).
+anything, and never print a secret: every line passes ``redact``. Who logs gives ``delivery_id``, ``run_id`` and
+``fingerprint`` as keys with each line, where there are any.
 """
 
 from __future__ import annotations
@@ -137,6 +137,12 @@ class Metrics:
         self.store_ok = Gauge(
             "remediator_store_ok",
             "1 while the store commits, 0 while deliveries are answered with 503.",
+            registry=registry,
+        )
+        self.unexpected_errors = Counter(
+            "remediator_unexpected_errors",
+            "Errors that nobody foresaw, by the place that went on without what failed. Each is a bug; the log has it.",
+            ("where",),
             registry=registry,
         )
         self.paused = Gauge("remediator_paused", "1 while a person has paused the engine.", registry=registry)

@@ -66,5 +66,6 @@ def register_errors(flask_app: Flask, app: App) -> None:
 
     @flask_app.errorhandler(Exception)
     def unexpected(_error: Exception) -> Response:
+        app.metrics.unexpected_errors.labels("web").inc()
         _log.exception("call not answered: a bug in the engine", endpoint=request.endpoint)
         return answer(500, "internal error; the engine's log has it")

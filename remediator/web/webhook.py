@@ -89,6 +89,7 @@ def webhook_routes(app: App, is_draining: Callable[[], bool]) -> Blueprint:
 
     @routes.errorhandler(Exception)
     def unexpected(_error: Exception) -> Response:
+        app.metrics.unexpected_errors.labels("web").inc()
         _log.exception("delivery not taken: a bug in the engine")
         return answer(503, "internal error; send it again")
 

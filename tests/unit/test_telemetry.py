@@ -148,6 +148,7 @@ def test_metrics_when_exposed_then_names_follow_the_conventions() -> None:
         "remediator_alerts",
         "remediator_bad_alerts",
         "remediator_unmatched_alerts",
+        "remediator_unexpected_errors",
         "remediator_runs",
         "remediator_attempts",
         "remediator_action_duration_seconds",

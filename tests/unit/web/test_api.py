@@ -122,6 +122,8 @@ def test_call_when_the_engine_refuses_then_its_status_and_words(
     answer = client.get("/api/v1/runs/r1", headers=bearer("view"))
 
     assert (answer.status_code, answer.json) == (status, {"error": says})
+    n_bugs = engine.metrics.registry.get_sample_value("remediator_unexpected_errors_total", {"where": "web"})
+    assert n_bugs == (1 if status == 500 else None)
 
 
 def test_error_when_its_text_holds_a_secret_then_it_is_struck_out(

@@ -78,6 +78,8 @@ def test_delivery_when_the_engine_cannot_take_it_now_then_503_without_details(
     assert "secret" not in answer.text
     assert "label" not in answer.text
     assert _count(engine, 503) == 1
+    n_bugs = engine.metrics.registry.get_sample_value("remediator_unexpected_errors_total", {"where": "web"})
+    assert n_bugs == (None if isinstance(error, StoreUnavailableError) else 1)
 
 
 def test_delivery_when_draining_then_503_and_nothing_is_taken(engine: RecordingApp, bearer: Bearer) -> None:
