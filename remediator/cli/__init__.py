@@ -55,6 +55,10 @@ Exit codes:
 
 CONFIG_TYPE = click.Path(path_type=Path, dir_okay=False)
 
+HELP_OPTIONS = ["-h", "--help"]
+"""Set at every command, not at the group alone: click keeps the first help option that a command was asked for, also
+when it was asked without the group."""
+
 EXIT_PROBLEMS = 1
 EXIT_USAGE = 2
 EXIT_UNREACHABLE = 3
@@ -105,6 +109,7 @@ class CommandGroup(click.Group):
             command.params.append(_config_option())
             for each in (command, *(command.commands.values() if isinstance(command, click.Group) else ())):
                 each.epilog = EPILOG
+                each.context_settings = {**each.context_settings, "help_option_names": HELP_OPTIONS}
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -132,7 +137,7 @@ class CommandGroup(click.Group):
 @click.group(
     cls=CommandGroup,
     epilog=EPILOG,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
+    context_settings={"help_option_names": HELP_OPTIONS, "max_content_width": 80},
 )
 @click.option(
     "--config",

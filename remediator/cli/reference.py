@@ -82,7 +82,7 @@ def cli_page() -> str:
 
 
 def _command(command: click.Command, name: str, parent: click.Context, heading: str) -> Iterator[str]:
-    context = click.Context(command, info_name=name, parent=parent)
+    context = click.Context(command, info_name=name, parent=parent, **command.context_settings)
     yield from (f"{heading} {context.command_path}", "", "```text", _help(command, context), "```", "")
     if isinstance(command, click.Group):
         for child in command.list_commands(context):

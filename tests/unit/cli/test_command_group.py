@@ -66,6 +66,16 @@ def test_help_when_asked_for_then_imports_no_command() -> None:
     assert (done.returncode, done.stderr) == (0, "[]\n")
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_of_a_command_when_it_is_asked_without_the_group_then_has_both_names(name: str) -> None:
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None
+    for each in (command, *(command.commands.values() if isinstance(command, click.Group) else ())):
+        option = each.get_help_option(each.make_context(name, [], resilient_parsing=True))
+        assert option is not None
+        assert option.opts == ["-h", "--help"]
+
+
 def test_version_when_asked_for_then_is_the_package_s() -> None:
     assert CliRunner().invoke(cli, ["--version"]).output == f"remediator {remediator.__version__}\n"
 
