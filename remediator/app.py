@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -40,6 +41,12 @@ from remediator.store.runs import RunRow
 from remediator.telemetry import Metrics, configure_logging, get_logger
 
 log = get_logger(__name__)
+
+DRY_RUNS = 2
+"""At a time: each asks Docker engines that may hang, in a thread that a person who pauses may need."""
+
+DRY_RUN_ALERTS = 50
+"""In one dry run through the API, for the same reason; ``remediator plan`` on the machine has no limit."""
 
 REJECTIONS_PER_MINUTE = 60
 """Refused deliveries that the audit keeps: a misconfigured sender must not fill it. All are counted."""
@@ -199,6 +206,7 @@ class App:
         self._clock = clock or SystemClock()
         self._store: Store = open_store(settings.store_url)
         self._is_stopping = False
+        self._dry_runs = threading.BoundedSemaphore(DRY_RUNS)
         self._rejections: list[datetime] = []
         store, recorder, when = self._store, Recorder(self.metrics), self._clock
         self._recorder = recorder
@@ -220,6 +228,8 @@ class App:
         self._keeper = Keeper(
             self._life,
             self._intake,
+            store,
+            self._dispatch,
             watched=settings.playbooks if settings.watch_playbooks and load is None else (),
             on_change=lambda: self.reload("file change"),
             on_beat=self._look_at_pause_file,
@@ -461,6 +471,7 @@ class App:
 
         Raises:
             DecodeError: it is not a delivery.
+            RequestError: too many alerts (422), or too many dry runs at a time (503).
         """
         wiring = Wiring(
             playbooks=self._reloader.now.playbooks,
@@ -470,7 +481,12 @@ class App:
             read=self._store.read,
             pause=self._pause,
         )
-        return dry_run(body, wiring)
+        if not self._dry_runs.acquire(blocking=False):
+            raise RequestError("other dry runs are under way; ask again in a moment", http_status=503)
+        try:
+            return dry_run(body, wiring, limit=DRY_RUN_ALERTS)
+        finally:
+            self._dry_runs.release()
 
     # -- gauges
 

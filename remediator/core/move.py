@@ -344,7 +344,8 @@ def _instead_of_act(run: Run, now: Situation) -> Move | None:
     if now.pause is not None:
         return Sleep(now.now + LOOK_AT_PAUSE)
     assert run.judged_at is not None
-    is_old = now.gap_ended_at is not None and run.judged_at < now.gap_ended_at
+    # A gap that ends in the future was measured by a clock that has been set back since.
+    is_old = now.gap_ended_at is not None and run.judged_at < now.gap_ended_at <= now.now
     return _judge_anew(run, now) if is_old else None
 
 
@@ -360,7 +361,7 @@ def _resolved_meanwhile(run: Run, now: Situation) -> Finish | None:
 
 def _judge_anew(run: Run, now: Situation) -> Move:
     """The engine was away: the next act is judged anew, and its subject must be known to fire."""
-    if not run.has_acted:
+    if not run.has_acted or run.plan.latched:
         gone = _gone(run, now)
         if gone is not None:
             return gone

@@ -23,6 +23,7 @@ from remediator.core.playbook import PlaybookSet
 from remediator.core.run import Run
 from remediator.core.units import print_duration
 from remediator.engine.reserve import PauseSource, ask_targets, gather, target_data
+from remediator.errors import RequestError
 from remediator.store import Connection, subjects
 
 Read = Callable[[], AbstractContextManager[Connection]]
@@ -46,20 +47,24 @@ class Wiring:
     pause: PauseSource
 
 
-def dry_run(body: bytes, wiring: Wiring) -> dict[str, Any]:
+def dry_run(body: bytes, wiring: Wiring, *, limit: int | None = None) -> dict[str, Any]:
     """Plan and judge every firing alert of a delivery as if it were new.
 
     Args:
         body: as Alertmanager would post it.
+        limit: most alerts in it, None = any number.
 
     Returns:
         ``alerts`` (each with ``matches`` and ``not_matched``) and ``bad_alerts``.
 
     Raises:
         DecodeError: the body is not a delivery.
+        RequestError: more alerts than ``limit``.
         StoreError: the store is there and cannot be read.
     """
     group = decode(body, wiring.now)
+    if limit is not None and len(group.alerts) > limit:
+        raise RequestError(f"a dry run takes at most {limit} alerts, and these are {len(group.alerts)}; split them")
     index = PlaybookIndex(wiring.playbooks)
     return {
         "alerts": [_alert(alert, group, index, wiring) for alert in group.alerts],

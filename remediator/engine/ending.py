@@ -42,7 +42,7 @@ def close_if_over(tx: Tx, recorder: Recorder, subject_id: str, now: datetime, de
         Whether it was closed.
     """
     subject = subjects.get_subject(tx.conn, subject_id)
-    if subject is None or subject.closed_at is not None or subjects.open_episodes_of(tx.conn, subject_id):
+    if subject is None or subject.closed_at is not None or subjects.fires(tx.conn, subject_id):
         return False
     row = runs.run_of_subject(tx.conn, subject_id)
     if (subject.is_latched or subject.is_by_hand) and row is not None and row.ended_at is None:

@@ -9,7 +9,7 @@ here: a hold, a wait, a retry, a verification is a due time. Killed anywhere, th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import assert_never
 
@@ -159,7 +159,7 @@ class Pipeline:
         with self._store.read() as conn:
             subject = subjects.get_subject(conn, plan.subject_id)
             assert subject is not None
-            firing = subjects.open_episodes_of(conn, subject.id)
+            firing = subjects.open_keys_of(conn, subject.id)
             last_word_at = subjects.last_word_at(conn, subject.id) or subject.opened_at
             pause = self._pause(conn)
             told = {kind: runs.told_at(conn, plan.playbook, plan.per_key, ending_of(kind, run)) for kind in MessageKind}
@@ -172,7 +172,7 @@ class Pipeline:
             close_reason=subject.close_reason,
             opened_at=subject.opened_at,
             closed_at=subject.closed_at,
-            opener_fires=any(episode.label_key == label_key(plan.labels) for episode in firing),
+            opener_fires=label_key(plan.labels) in firing,
             last_word_at=last_word_at,
             n_alerts=len(firing),
             mode=in_force.mode_of(plan.playbook, plan.case),
@@ -189,7 +189,7 @@ class Pipeline:
         self,
         run: Run,
         subject: subjects.Subject,
-        firing: Sequence[subjects.Episode],
+        firing: frozenset[str],
         last_word_at: datetime,
     ) -> Heard | None:
         """Ask the Alertmanagers, if its turn is what this is about."""
@@ -197,11 +197,11 @@ class Pipeline:
         is_judged_anew = self._is_judged_anew(run)
         if self._ask is None or run.outcome is not None or run.plan.is_by_hand or not (has_turn or is_judged_anew):
             return None
-        return self._ask(frozenset(episode.label_key for episode in firing), last_word_at)
+        return self._ask(firing, last_word_at)
 
     def _is_judged_anew(self, run: Run) -> bool:
-        gap_ended_at = self._life.long_gap_ended_at
-        return run.judged_at is not None and gap_ended_at is not None and run.judged_at < gap_ended_at
+        ended_at = self._life.long_gap_ended_at
+        return run.judged_at is not None and ended_at is not None and run.judged_at < ended_at <= self._clock.now()
 
     def _step(self, run: Run, step_key: str) -> PlannedStep:
         found = run.find(step_key)
@@ -253,18 +253,20 @@ class Pipeline:
         """Plan anew from the oldest alert of the subject that fires."""
         in_force = self._reloader.now
         with self._store.read() as conn:
-            firing = subjects.open_episodes_of(conn, run.plan.subject_id)
+            oldest = subjects.oldest_open_episode_of(conn, run.plan.subject_id)
         playbook = in_force.playbooks.named(run.plan.playbook)
         cases = playbook.cases if playbook is not None else ()
         case = next((case for case in cases if case.name == run.plan.case), None)
-        if not firing or playbook is None or case is None:
-            return  # it changed under our eyes: the next look sees it
+        if oldest is None:
+            return  # it ended under our eyes: the next look sees it
+        if playbook is None or case is None:
+            self._finish(run, Finish(RunOutcome.CANCELLED, Reason.PLAYBOOK_GONE, "its playbook was removed"))
+            return
         if playbook.sha256 != run.plan.playbook_sha256:
             # A run keeps the plan that it was made with, and that one names an alert which is over.
             detail = "its playbook was edited, and the alert that it was planned for has ended"
             self._finish(run, Finish(RunOutcome.CANCELLED, Reason.PLAYBOOK_EDITED, detail))
             return
-        oldest = firing[0]
         match = Match(playbook=playbook, case=case, per=run.plan.per, per_key=run.plan.per_key)
         plan, refusal = make_plan(
             match,

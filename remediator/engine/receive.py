@@ -49,6 +49,9 @@ log = get_logger(__name__)
 CHUNK = 200
 """Alerts per transaction: a storm in one body must not keep other deliveries from their answer."""
 
+BAD_ALERTS_KEPT = 20
+"""Of one delivery, each with an event of its own; the others are counted. A body may hold millions of them."""
+
 API_SOURCE = "alertmanager api"
 """Source of a delivery that the engine made of an Alertmanager's answer: it fires now, whatever its start."""
 
@@ -101,12 +104,13 @@ class Receiver:
             "n_bytes": len(raw.body),
             "n_firing": n_firing,
             "n_resolved": len(group.alerts) - n_firing,
+            "n_bad": len(group.bad_alerts),
             "n_truncated": group.n_truncated,
         }
         self._recorder.append(
             tx, Event(type=EventType.DELIVERY_RECEIVED, at=raw.received_at, delivery_id=delivery_id, data=data)
         )
-        for bad in group.bad_alerts:
+        for bad in group.bad_alerts[:BAD_ALERTS_KEPT]:
             self._recorder.append(
                 tx,
                 Event(

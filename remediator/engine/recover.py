@@ -25,6 +25,9 @@ log = get_logger(__name__)
 
 STOP_PATIENCE_S = 2.0
 
+RECOVER_EVERY = timedelta(minutes=10)
+"""A second net: a wake-up may be lost with a write that was committed and still reported as failed."""
+
 EXPIRE_EVERY = timedelta(minutes=1)
 
 WATCHED = (".yaml", ".yml")
@@ -50,6 +53,8 @@ class Keeper:
         self,
         life: Life,
         intake: Intake,
+        store: Store,
+        dispatch: Dispatch,
         *,
         watched: Sequence[Path],
         on_change: Callable[[], object],
@@ -57,6 +62,8 @@ class Keeper:
     ) -> None:
         self._life = life
         self._intake = intake
+        self._store = store
+        self._dispatch = dispatch
         self._watched = watched
         self._on_change = on_change
         self._on_beat = on_beat
@@ -81,6 +88,8 @@ class Keeper:
         n_beats = 0
         while not self._stop.wait(BEAT.total_seconds()):
             n_beats += 1
+            if n_beats % (RECOVER_EVERY // BEAT) == 0:
+                self._recover()
             try:
                 self._life.beat()
                 self._on_beat()
@@ -90,6 +99,12 @@ class Keeper:
                 log.warning("store away", problem=str(error))
             except Exception:
                 log.exception("unexpected error in the keeper")
+
+    def _recover(self) -> None:
+        try:
+            recover(self._store, self._dispatch)
+        except StoreError as error:
+            log.warning("store away", problem=str(error))
 
     def _watch(self) -> None:
         folders = sorted({path if path.is_dir() else path.parent for path in self._watched if path.exists()})

@@ -95,8 +95,12 @@ class Reloader:
                 self._metrics.reload_ok.set(0)
                 return self._report(0, problems)
             index = PlaybookIndex(loaded.playbook_set)
-            able, adopted = self._store.write(lambda tx: self._put_in_force(tx, actor, now, loaded.playbook_set, index))
-            self._now = InForce(playbooks=loaded.playbook_set, index=index, able_since=able)
+            before = self._now
+            try:
+                adopted = self._store.write(lambda tx: self._put_in_force(tx, actor, now, loaded.playbook_set, index))
+            except BaseException:
+                self._now = before
+                raise
             self.problems = ()
             self._metrics.reloads.labels("ok").inc()
             self._metrics.reload_ok.set(1)
@@ -115,9 +119,7 @@ class Reloader:
         data: dict[str, JsonValue] = {"n_problems": len(problems), "problems": list(problems[:N_PROBLEMS_KEPT])}
         self._recorder.append(tx, Event(type=EventType.PLAYBOOKS_REJECTED, at=now, actor=actor, data=data))
 
-    def _put_in_force(
-        self, tx: Tx, actor: str, now: datetime, playbooks: PlaybookSet, index: PlaybookIndex
-    ) -> tuple[dict[str, datetime], int]:
+    def _put_in_force(self, tx: Tx, actor: str, now: datetime, playbooks: PlaybookSet, index: PlaybookIndex) -> int:
         able = _note_able(tx, playbooks, now)
         n_adopted = self._adopt(tx, index, able, now)
         data: dict[str, JsonValue] = {
@@ -127,7 +129,9 @@ class Reloader:
             "n_adopted": n_adopted,
         }
         self._recorder.append(tx, Event(type=EventType.PLAYBOOKS_LOADED, at=now, actor=actor, data=data))
-        return able, n_adopted
+        # Here, in the writer's thread: an alert that is handled right behind this sees the new set, or was adopted.
+        self._now = InForce(playbooks=playbooks, index=index, able_since=able)
+        return n_adopted
 
     def _adopt(self, tx: Tx, index: PlaybookIndex, able: dict[str, datetime], now: datetime) -> int:
         n_adopted = 0

@@ -7,7 +7,9 @@ passed in with its age.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -20,14 +22,22 @@ from remediator.core.plan import Actions, Plan, PlannedStep
 from remediator.core.policy import Mode, Policy
 from remediator.core.render import Context
 from remediator.core.run import Phase, Run
+from remediator.core.units import cut
 from remediator.engine.clock import Clock
 from remediator.engine.ending import end_run
-from remediator.engine.execute import targets_of
+from remediator.engine.execute import DETAIL_LIMIT, targets_of
 from remediator.engine.record import Recorder
 from remediator.errors import ActionError, Reason, TransientActionError
 from remediator.store import Connection, runs
 from remediator.store.engine import Store
 from remediator.store.writer import Tx
+from remediator.telemetry import redact
+
+AWAY_FOR = timedelta(seconds=10)
+"""A system that did not answer is not asked again so long; its time-out alone is 5 seconds and more."""
+
+PROBE = timedelta(seconds=30)
+"""The one look that finds out whether it answers again takes less."""
 
 ASK_AGAIN = timedelta(seconds=30)
 """A system that could not be asked for its targets is asked again so soon."""
@@ -53,8 +63,46 @@ def ask_targets(plan: Plan, actions: Actions, clients: Any, now: datetime, conte
     return AskedTargets(asked_at=now, by_step=by_step)
 
 
+class Away:
+    """Remembers who did not answer: while one look waits for a host that hangs, all others are told at once.
+
+    Without it a storm on one host that hangs holds every worker in turn, and nobody acts on the healthy ones.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._until: dict[str, tuple[datetime, RuleAnswer]] = {}
+
+    def ask(self, plan: Plan, now: Callable[[], datetime], look: Callable[[], AskedTargets]) -> AskedTargets:
+        """Look, unless a host of this plan has just not answered."""
+        places = sorted({_place_of(step) for step in plan.acts})
+        with self._lock:
+            for place in places:
+                until, problem = self._until.get(place, (None, None))
+                if until is None or problem is None:
+                    continue
+                if now() < until:
+                    return AskedTargets(
+                        asked_at=now(), by_step={}, problem=replace(problem, lifts_at=now() + ASK_AGAIN)
+                    )
+                self._until[place] = (now() + PROBE, problem)  # this look is the one that finds out
+        asked = look()
+        with self._lock:
+            for place in places:
+                if asked.problem is not None and asked.problem.reason is Reason.UNREACHABLE:
+                    self._until[place] = (now() + AWAY_FOR, asked.problem)
+                else:
+                    self._until.pop(place, None)
+        return asked
+
+
+def _place_of(step: PlannedStep) -> str:
+    """Which system a step asks: ``docker:gpu-07``."""
+    return f"{step.action.partition('.')[0]}:{step.params.get('host', '')}"
+
+
 def _unanswered(step: PlannedStep, error: ActionError, now: datetime) -> RuleAnswer:
-    detail = f"step {step.name}: {error}"
+    detail = cut(redact(f"step {step.name}: {error}"), DETAIL_LIMIT)
     if isinstance(error, TransientActionError):
         return RuleAnswer(
             rule="targets",
@@ -85,12 +133,8 @@ def gather(
     busy = runs.taken(conn, refs, plan.run_id)
     n_ahead = 0
     if not run.is_admitted:
-        for other, waits_for in runs.older_waiting(conn, plan.run_id, run.created_at).items():
-            for ref in refs:
-                if f"busy:{ref}" in waits_for:
-                    busy.setdefault(ref, other)
-            if runs.waits_for_place_alone(waits_for):
-                n_ahead += 1
+        busy = {**runs.awaited(conn, refs, plan.run_id, run.created_at), **busy}
+        n_ahead = runs.n_ahead(conn, plan.run_id, run.created_at)
     acted = runs.acted_at(conn, plan.playbook, plan.per_key, plan.run_id)
     return Facts(
         now=now,
@@ -119,6 +163,7 @@ class Reserver:
     ) -> None:
         self._store = store
         self._pause = pause
+        self._away = Away()
         self._recorder = recorder
         self._actions = actions
         self._clients = clients
@@ -136,7 +181,11 @@ class Reserver:
         Raises:
             StoreError: nothing was decided.
         """
-        asked = ask_targets(run.plan, self._actions, self._clients, self._clock.now(), run.context(1))
+        asked = self._away.ask(
+            run.plan,
+            self._clock.now,
+            lambda: ask_targets(run.plan, self._actions, self._clients, self._clock.now(), run.context(1)),
+        )
         return self._store.write(lambda tx: self._decide(tx, run, asked, policy))
 
     def _decide(self, tx: Tx, run: Run, asked: AskedTargets, policy: Policy) -> tuple[Verdict, datetime | None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -30,6 +30,9 @@ from remediator.store.tables import (
     subject_episode,
     told,
 )
+
+PLACE = f"max_concurrent_runs:{Reason.CONCURRENCY.value}"
+"""What a plan waits for that waits for a place among the runs at work."""
 
 
 def insert_run(conn: Connection, plan: Plan, at: datetime, phase: Phase) -> None:
@@ -149,17 +152,35 @@ def n_admitted(conn: Connection, but_run: str) -> int:
     return int(conn.execute(query).scalar_one())
 
 
-def older_waiting(conn: Connection, but_run: str, created_at: datetime) -> dict[str, list[str]]:
-    """Older plans that were judged and wait: run id → what for (``max_concurrent_runs:concurrency``, …, refs too)."""
-    query = select(run.c.id, run.c.waits_for).where(
+def n_ahead(conn: Connection, but_run: str, created_at: datetime) -> int:
+    """How many older plans were judged and wait for a place alone."""
+    query = (
+        select(func.count())
+        .select_from(run)
+        .where(*_older(but_run, created_at), run.c.waits_for == json.dumps([PLACE]))
+    )
+    return int(conn.execute(query).scalar_one())
+
+
+def awaited(conn: Connection, refs: Iterable[str], but_run: str, created_at: datetime) -> dict[str, str]:
+    """Ref → an older plan that was judged and waits for it."""
+    query = select(run.c.id, run.c.waits_for).where(*_older(but_run, created_at), run.c.waits_for.like('%"busy:%'))
+    found: dict[str, str] = {}
+    for row in conn.execute(query):
+        waits_for = set(json.loads(row.waits_for))
+        for ref in refs:
+            if f"busy:{ref}" in waits_for:
+                found.setdefault(ref, row.id)
+    return found
+
+
+def _older(but_run: str, created_at: datetime) -> tuple[Any, ...]:
+    return (
         NOT_CLOSED,
         run.c.phase == Phase.WAITING.value,
-        run.c.ended_at.is_(None),
         run.c.created_at < utc_text(created_at),
         run.c.id != but_run,
-        run.c.waits_for != "",
     )
-    return {row.id: json.loads(row.waits_for) for row in conn.execute(query)}
 
 
 def taken(conn: Connection, wanted: Mapping[str, bool], but_run: str) -> dict[str, str]:
@@ -302,7 +323,7 @@ def may_go_on(conn: Connection, n_places: int) -> list[str]:
 
 def waits_for_place_alone(waits_for: Sequence[str]) -> bool:
     """Whether nothing but ``max_concurrent_runs`` is in its way."""
-    return bool(waits_for) and all(what == f"max_concurrent_runs:{Reason.CONCURRENCY.value}" for what in waits_for)
+    return list(waits_for) == [PLACE]
 
 
 def is_reopened(conn: Connection, plan: Plan) -> bool:

@@ -271,15 +271,29 @@ def _episodes_of(subject_id: str) -> Any:
     return and_(subject_episode.c.episode_id == episode.c.id, subject_episode.c.subject_id == subject_id)
 
 
-def open_episodes_of(conn: Connection, subject_id: str) -> list[Episode]:
-    """The episodes of a subject that fire, oldest first."""
+def fires(conn: Connection, subject_id: str) -> bool:
+    """Whether any of its episodes is open."""
+    query = select(episode.c.id).join(subject_episode, _episodes_of(subject_id)).where(episode.c.ended_at.is_(None))
+    return conn.execute(query.limit(1)).first() is not None
+
+
+def open_keys_of(conn: Connection, subject_id: str) -> frozenset[str]:
+    """The label keys of the episodes of a subject that fire."""
+    query = select(episode.c.label_key).join(subject_episode, _episodes_of(subject_id))
+    return frozenset(conn.execute(query.where(episode.c.ended_at.is_(None))).scalars())
+
+
+def oldest_open_episode_of(conn: Connection, subject_id: str) -> Episode | None:
+    """The episode of a subject that has fired for the longest time."""
     query = (
         select(episode)
         .join(subject_episode, _episodes_of(subject_id))
         .where(episode.c.ended_at.is_(None))
         .order_by(episode.c.opened_at, episode.c.id)
+        .limit(1)
     )
-    return [_episode(row) for row in conn.execute(query).mappings()]
+    row = conn.execute(query).mappings().first()
+    return _episode(row) if row else None
 
 
 def last_word_at(conn: Connection, subject_id: str) -> datetime | None:

@@ -50,6 +50,7 @@ RESOLVED = {"is_open": False, "close_reason": "resolved", "closed_at": NOW, "n_a
 EXPIRED = {**RESOLVED, "close_reason": "expired"}
 TWO = a_plan(steps=(a_step("one"), a_step("two")))
 AT_WORK = {"judged_at": NOW}
+HOUR = timedelta(hours=1)
 
 
 def an_end(outcome: str, reason: str, detail: str) -> dict[str, Any]:
@@ -162,7 +163,8 @@ def test_next_move_when_it_has_waited_for_tell_after_then_people_are_told_and_ag
         (a_run(TWO, **AT_WORK), {}, Try(TWO.steps[0], 1)),
         (a_run(TWO, **AT_WORK), {"pause": PAUSE}, Sleep(NOW + MINUTE)),
         (a_run(TWO, **AT_WORK), {"opener_fires": False}, Replan()),
-        (a_run(TWO, **AT_WORK), {"gap_ended_at": NOW + MINUTE}, Judge()),
+        (a_run(TWO, judged_at=NOW - 2 * MINUTE), {"gap_ended_at": NOW - MINUTE}, Judge()),
+        (a_run(TWO, **AT_WORK), {"gap_ended_at": NOW + MINUTE}, Try(TWO.steps[0], 1)),
         (a_run(TWO, **AT_WORK, steps={"steps.one": StepState(attempts=(an_attempt(),))}), {}, Look("steps.one")),
         (a_run(TWO, **AT_WORK, steps={"steps.one": ended(Outcome.SUCCEEDED)}), {}, Try(TWO.steps[1], 1)),
         (a_run(TWO, **AT_WORK, steps={"steps.one": ended(Outcome.UNCHANGED)}), RESOLVED, Try(TWO.steps[1], 1)),
@@ -180,10 +182,20 @@ def test_next_move_when_a_message_is_next_then_a_pause_does_not_hold_it() -> Non
 
 @pytest.mark.parametrize("closed", [RESOLVED, EXPIRED], ids=["resolved", "expired"])
 def test_next_move_when_the_subject_ended_while_the_engine_was_away_then_no_further_act(closed: Any) -> None:
-    run = a_run(TWO, **AT_WORK, steps={"steps.one": ended(Outcome.SUCCEEDED)})
-    end = move(run, **closed, gap_ended_at=NOW + MINUTE)
+    run = a_run(TWO, judged_at=NOW - 2 * MINUTE, steps={"steps.one": ended(Outcome.SUCCEEDED)})
+    end = move(run, **closed, gap_ended_at=NOW - MINUTE)
     assert isinstance(end, Finish)
     assert end.reason.value == closed["close_reason"]
+
+
+def test_next_move_when_a_latched_run_that_acted_hears_nothing_for_too_long_after_an_absence_then_it_ends_stale() -> (
+    None
+):
+    plan = replace(TWO, latched=True)
+    run = a_run(plan, judged_at=NOW - 14 * HOUR, steps={"steps.one": ended(Outcome.SUCCEEDED)})
+    end = move(run, gap_ended_at=NOW - MINUTE, last_word_at=NOW - 13 * HOUR)
+    assert isinstance(end, Finish)
+    assert end.outcome is RunOutcome.STALE
 
 
 def test_next_move_when_a_late_if_cannot_be_decided_then_the_step_has_failed() -> None:
@@ -370,7 +382,7 @@ situations = st.builds(
     opener_fires=st.booleans(),
     mode=st.sampled_from([Mode.ENFORCE, Mode.ENFORCE, Mode.ENFORCE, Mode.OBSERVE, Mode.DISABLED, None]),
     pause=st.sampled_from([None, None, PAUSE]),
-    gap_ended_at=st.sampled_from([None, None, NOW + 5 * MINUTE]),
+    gap_ended_at=st.sampled_from([None, None, NOW - MINUTE, NOW + 5 * MINUTE]),
     heard=st.sampled_from([None, None, *Heard]),
     has_told=st.sets(st.sampled_from(list(MessageKind)), max_size=2).map(frozenset),
     is_reopened=st.booleans(),
