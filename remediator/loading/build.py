@@ -53,14 +53,24 @@ from remediator.loading.format import (
 from remediator.loading.read import Problems, fields, read_keys, suggest
 
 DEFAULT_COOLDOWN = timedelta(minutes=30)
+"""A trainer loads its checkpoint and fills the GPU again in that time: sooner, the act's effect cannot be seen."""
+
 DEFAULT_MAX_RUNS = MaxRuns(count=3, per=timedelta(hours=24))
+"""What three restarts a day do not mend, a fourth will not: a person has to look."""
+
 DEFAULT_TELL_AFTER = timedelta(hours=1)
+"""Longer than a cooldown that was not written: a plan that merely waits for that wakes nobody."""
+
 DEFAULT_WITHIN = timedelta(minutes=15)
+"""A rule's `for`, a scrape, and Alertmanager's `group_interval` of 5m lie between a mended fault and its `resolved`."""
+
 DEFAULT_ATTEMPTS = 3
 DEFAULT_WAIT = timedelta(seconds=2)
 DEFAULT_MAX_WAIT = timedelta(seconds=30)
 DEFAULT_JITTER_PCT = 20
 DEFAULT_BUDGET = timedelta(minutes=10)
+"""Retries bridge a hiccup (a reset connection, a Docker engine that restarts within seconds), spread by a fifth so that
+many runs do not come at once. What is away for longer is told to people; 10 minutes bound slow attempts too."""
 
 Actions = Mapping[str, Action[Any]]
 

@@ -28,6 +28,8 @@ N_READERS = 20
 """Read connections at most: more than web and engine threads that read at one time."""
 
 READER_WAIT_S = 10.0
+"""How long a thread waits for one of them. They are held for milliseconds, so that a longer wait means that something
+hangs: an error is better then than a thread that waits with it."""
 
 
 def store_path(url: str) -> Path:

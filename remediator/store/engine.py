@@ -34,6 +34,8 @@ Snapshot: TypeAlias = Connection
 """What ``read`` gives: a read-only connection that sees one moment. Callers outside the store name it so."""
 
 WRITE_TIMEOUT_S = 30.0
+"""How long work waits to begin. Far above what a full queue takes (seconds): who still waits then is behind a disk that
+hangs, and has to be told."""
 
 HEALTH_MAX_AGE_S = 1.0
 """How long an answer of ``is_ok`` is good: a probe is a synced write, and anybody may ask."""

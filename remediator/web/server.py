@@ -37,6 +37,8 @@ _log = get_logger(__name__)
 _KEEP_ALIVE_S = 310
 # For answers under way at a stop; a commit takes milliseconds, and the engine's own grace comes after it.
 _LAST_ANSWERS_S = 5
+# Connections that the kernel holds until they are accepted: after an outage they come by the hundred, and one that is
+# refused waits for Alertmanager's next try. The kernel cuts it to its own limit (net.core.somaxconn).
 _BACKLOG = 2048
 
 
