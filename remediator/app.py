@@ -24,7 +24,7 @@ from remediator.engine.dispatch import Dispatch
 from remediator.engine.dryrun import Wiring, dry_run
 from remediator.engine.execute import Executor
 from remediator.engine.life import Life
-from remediator.engine.people import PauseSwitch, People
+from remediator.engine.people import PauseSwitch, People, find_run
 from remediator.engine.pipeline import Pipeline
 from remediator.engine.receive import Intake, Receipt, Receiver
 from remediator.engine.reconcile import Reconciler
@@ -217,7 +217,7 @@ class App:
         reserver = Reserver(store, recorder, REGISTRY, clients, when, pause)
         executor = Executor(store, recorder, REGISTRY, clients, when, **({} if jitter is None else {"jitter": jitter}))
         self.pipeline = Pipeline(store, recorder, self._reloader, REGISTRY, reserver, executor, when, self._life, pause)
-        self._dispatch = Dispatch(self.pipeline.advance, when, settings.workers)
+        self._dispatch = Dispatch(self.pipeline.advance, when, settings.workers, recorder.note_bug)
         self._intake = Intake(
             store, recorder, self._reloader, REGISTRY, when, self._life, self._dispatch, settings.expire_after
         )
@@ -233,6 +233,7 @@ class App:
             watched=settings.playbooks if settings.watch_playbooks and load is None else (),
             on_change=lambda: self.reload("file change"),
             on_beat=self._look_at_pause_file,
+            note_bug=recorder.note_bug,
         )
         self._watch_gauges()
 
@@ -424,10 +425,8 @@ class App:
             RequestError: 404.
         """
         with self._store.read() as conn:
-            row = runs.get_run(conn, run_id)
-            if row is None:
-                raise RequestError(f"there is no run {run_id}", http_status=404)
-            recorded = sorted(audit.events_of_run(conn, run_id), key=lambda one: one.seq)
+            row = find_run(conn, run_id)
+            recorded = sorted(audit.events_of_run(conn, row.id), key=lambda one: one.seq)
         events = [
             {
                 "seq": one.seq,

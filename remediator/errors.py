@@ -160,7 +160,7 @@ class MissingValueError(RemediatorError):
 
     def __init__(self, name: str) -> None:
         self.name = name
-        super().__init__(f"{name} is missing or empty; add the label to the alert rule or write a default(...)")
+        super().__init__(f"{name} is missing or empty; add it to the alert rule or write a default(...)")
 
 
 class DeliveryError(RemediatorError):

@@ -1,7 +1,8 @@
 """When which run is looked at: a timer, a few workers, and never two workers on one run.
 
 Nothing waits in a worker: ``advance(run_id)`` does what can be done now and says when to come again. What is due
-survives in the store's ``due`` table; this port only wakes. A second adapter for several engines is a later decision.
+survives in the log: a start wakes all that is not closed, and each finds its own next move (the store's ``due`` table
+only shows it). A second adapter for several engines is a later decision.
 """
 
 from __future__ import annotations
@@ -35,10 +36,18 @@ class Dispatch:
     Args:
         advance: does what a run can do now; returns when it is due next, None = when an event wakes it.
         n_workers: threads; an act holds one for as long as it takes.
+        note_bug: counts an error that nobody foresaw, by where it was.
     """
 
-    def __init__(self, advance: Callable[[str], datetime | None], clock: Clock, n_workers: int) -> None:
+    def __init__(
+        self,
+        advance: Callable[[str], datetime | None],
+        clock: Clock,
+        n_workers: int,
+        note_bug: Callable[[str], None],
+    ) -> None:
         self._advance = advance
+        self._note_bug = note_bug
         self._clock = clock
         self._n_workers = n_workers
         self._lock = threading.Condition()
@@ -64,11 +73,6 @@ class Dispatch:
         """Look at this run as soon as a worker is free; once more when it is being looked at now."""
         with self._lock:
             self._enqueue(run_id)
-
-    def schedule(self, run_id: str, at: datetime | None) -> None:
-        """Look at this run at ``at``; None = not by itself."""
-        with self._lock:
-            self._set_due(run_id, at)
 
     def counts(self) -> tuple[int, int]:
         """Runs with a due time; those whose time has passed and that no worker has taken."""
@@ -183,4 +187,5 @@ class Dispatch:
             return self._clock.now() + STORE_AGAIN
         except Exception:
             log.exception("unexpected error in a run", run_id=run_id)
+            self._note_bug("run")
             return self._clock.now() + BUG_AGAIN

@@ -14,6 +14,7 @@ from remediator.core.alert import Alert, AlertStatus, fingerprint, label_key
 from remediator.core.event import Event, EventType, utc_text
 from remediator.core.guard import Pause
 from remediator.core.match import IgnoredMatch, Match, explain
+from remediator.core.move import waiting_text
 from remediator.core.outcome import RunOutcome
 from remediator.core.plan import Actions, make_plan, subject_id
 from remediator.engine.clock import Clock
@@ -25,6 +26,9 @@ from remediator.errors import Reason, RequestError
 from remediator.store import Connection, audit, runs
 from remediator.store.engine import Store
 from remediator.store.writer import Tx
+
+SHORTEST_PREFIX = 8
+"""Characters of a run's id that lists show, and that may stand for the whole."""
 
 
 class PauseSwitch:
@@ -54,6 +58,20 @@ class PauseSwitch:
         except OSError as error:  # it may be there: the safer answer
             return Pause(by="pause file", reason=f"{self._file} cannot be looked at: {error.strerror}", at="")
         return Pause(by="pause file", reason=f"the file {self._file} exists", at="")
+
+
+def find_run(conn: Connection, run_id: str) -> runs.RunRow:
+    """A run by its id, or by the beginning of one that no other shares.
+
+    Raises:
+        RequestError: 404, none or several.
+    """
+    ids = [run_id] if len(run_id) < SHORTEST_PREFIX else audit.run_ids(conn, run_id, limit=2)
+    row = runs.get_run(conn, ids[0]) if len(ids) == 1 else None
+    if row is None:
+        several = f"several runs begin with {run_id}; give more of its id"
+        raise RequestError(several if len(ids) > 1 else f"there is no run {run_id}", http_status=404)
+    return row
 
 
 class People:
@@ -136,6 +154,7 @@ class People:
             raise RequestError(f"{playbook} leaves such alerts alone (case {found.case.name}): {found.why}")
         if not isinstance(found, Match):
             raise RequestError(f"{playbook} needs the label {found.label} to say what the run is about; add it")
+        self._refuse_second(found)
         now = self._clock.now()
         alert = Alert(
             status=AlertStatus.FIRING,
@@ -166,6 +185,18 @@ class People:
             answer["refused"] = {"reason": refusal.reason.value, "detail": refusal.detail}
         return answer
 
+    def _refuse_second(self, match: Match) -> None:
+        """A second one by hand for the same values would do the same again once it has its turn: nobody means that."""
+        with self._store.read() as conn:
+            other = runs.open_run_by_hand(conn, match.playbook.name, match.case.name, match.per_key)
+        if other is not None:
+            what = waiting_text(other.waits_for) if other.waits_for else other.phase.value
+            raise RequestError(
+                f"run {other.id}, by hand too, is for the same and has not ended ({what}); wait for it or"
+                f" cancel it: remediator cancel {other.id} --reason TEXT",
+                http_status=409,
+            )
+
     def cancel(self, run_id: str, actor: str, reason: str) -> dict[str, Any]:
         """End a run that waits, or stop a running one after its step.
 
@@ -174,15 +205,16 @@ class People:
         """
         data = {"reason": reason}
 
-        def work(tx: Tx) -> None:
-            row = self._find(tx, run_id)
+        def work(tx: Tx) -> str:
+            row = find_run(tx.conn, run_id)
             if row.ended_at is not None:
-                raise RequestError(f"run {run_id} has ended already ({row.outcome})", http_status=409)
+                raise RequestError(f"run {row.id} has ended already ({row.outcome})", http_status=409)
             self._append(tx, row, EventType.CANCEL_REQUESTED, actor, data)
+            return row.id
 
-        self._store.write(work)
-        self._dispatch.wake(run_id)
-        return {"run_id": run_id, "cancelled_by": actor}
+        found_id = self._store.write(work)
+        self._dispatch.wake(found_id)
+        return {"run_id": found_id, "cancelled_by": actor}
 
     def settle(self, run_id: str, *, happened: bool, actor: str, reason: str) -> dict[str, Any]:
         """A person looked what a run of unknown outcome did: its target is free again.
@@ -199,24 +231,19 @@ class People:
             "detail": f"{actor} says that it {word}: {reason}",
         }
 
-        def work(tx: Tx) -> list[str]:
-            row = self._find(tx, run_id)
+        def work(tx: Tx) -> tuple[str, list[str]]:
+            row = find_run(tx.conn, run_id)
             if row.outcome != RunOutcome.UNKNOWN.value:
                 state = row.outcome or f"not ended: {row.phase.value}"
-                raise RequestError(f"run {run_id} has nothing to settle ({state})", http_status=409)
+                raise RequestError(f"run {row.id} has nothing to settle ({state})", http_status=409)
             self._append(tx, row, EventType.RUN_SETTLED, actor, data, outcome=outcome.value)
-            runs.finish(tx.conn, run_id, outcome, Reason.SETTLED_BY_PERSON, self._clock.now())
-            return runs.waiting(tx.conn)
+            runs.finish(tx.conn, row.id, outcome, Reason.SETTLED_BY_PERSON, self._clock.now())
+            return row.id, runs.may_go_on(tx.conn, self._reloader.now.playbooks.policy.max_concurrent_runs)
 
-        for woken in [*self._store.write(work), run_id]:
+        found_id, free = self._store.write(work)
+        for woken in [*free, found_id]:
             self._dispatch.wake(woken)
-        return {"run_id": run_id, "outcome": outcome.value}
-
-    def _find(self, tx: Tx, run_id: str) -> runs.RunRow:
-        row = runs.get_run(tx.conn, run_id)
-        if row is None:
-            raise RequestError(f"there is no run {run_id}", http_status=404)
-        return row
+        return {"run_id": found_id, "outcome": outcome.value}
 
     def _append(
         self,

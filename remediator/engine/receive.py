@@ -188,6 +188,7 @@ class Intake:
                 n_handled = 0
             except Exception:
                 log.exception("unexpected error at the inbox")
+                self._recorder.note_bug("inbox")
                 n_handled = 0
             with self._changed:
                 if not n_handled and not self._is_stopping:
@@ -266,6 +267,7 @@ class Intake:
                 raise
             except Exception as error:
                 log.exception("unexpected error in an alert", fingerprint=alert.fingerprint)
+                self._recorder.note_bug("alert")
                 event = Event(
                     type=EventType.ALERT_REJECTED,
                     at=self._clock.now(),

@@ -155,6 +155,7 @@ class Reconciler:
                 log.warning("not reconciled", problem=str(error))
             except Exception:
                 log.exception("unexpected error while reconciling")
+                self._recorder.note_bug("reconcile")
             self._stop.wait(1.0)
 
     def step(self) -> datetime:

@@ -33,6 +33,10 @@ class Recorder:
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
 
+    def note_bug(self, where: str) -> None:
+        """Count an error that nobody foresaw; whoever caught it has logged it and goes on."""
+        self._metrics.unexpected_errors.labels(where).inc()
+
     def append(self, tx: Tx, event: Event) -> RecordedEvent:
         """Append an event to the log, in this transaction.
 

@@ -59,6 +59,7 @@ class Keeper:
         watched: Sequence[Path],
         on_change: Callable[[], object],
         on_beat: Callable[[], object],
+        note_bug: Callable[[str], None],
     ) -> None:
         self._life = life
         self._intake = intake
@@ -67,6 +68,7 @@ class Keeper:
         self._watched = watched
         self._on_change = on_change
         self._on_beat = on_beat
+        self._note_bug = note_bug
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
 
@@ -99,6 +101,7 @@ class Keeper:
                 log.warning("store away", problem=str(error))
             except Exception:
                 log.exception("unexpected error in the keeper")
+                self._note_bug("keeper")
 
     def _recover(self) -> None:
         try:
@@ -121,6 +124,7 @@ class Keeper:
                 self._changed()
         except Exception:
             log.exception("playbook files are not watched any more")
+            self._note_bug("watcher")
 
     def _changed(self) -> None:
         try:

@@ -264,6 +264,19 @@ def run_of_subject(conn: Connection, subject_id: str) -> RunRow | None:
     return _row(row) if row else None
 
 
+def open_run_by_hand(conn: Connection, playbook: str, case: str, per_key: str) -> RunRow | None:
+    """A run of this playbook for these values that a person asked for and that has not ended."""
+    query = _query().where(
+        run.c.playbook == playbook,
+        run.c.per_key == per_key,
+        run.c.case_name == case,
+        run.c.ended_at.is_(None),
+        subject.c.is_by_hand == 1,
+    )
+    row = conn.execute(query.limit(1)).first()
+    return _row(row) if row else None
+
+
 def list_runs(conn: Connection, state: str, limit: int) -> list[RunRow]:
     """Newest first. ``state``: open (not ended), ended, all."""
     query = _query().order_by(run.c.created_at.desc(), run.c.id).limit(limit)
@@ -368,11 +381,6 @@ def set_due(conn: Connection, run_id: str, at: datetime | None) -> None:
         conn.execute(delete(due).where(due.c.kind == "run", due.c.id == run_id))
         return
     conn.execute(due.insert().prefix_with("OR REPLACE").values(kind="run", id=run_id, at=utc_text(at)))
-
-
-def all_due(conn: Connection) -> dict[str, datetime]:
-    """Run id → when it is due."""
-    return {row.id: utc_time(row.at) for row in conn.execute(select(due).where(due.c.kind == "run"))}
 
 
 # -- told, able, control -----------------------------------------------------------------------------------------------

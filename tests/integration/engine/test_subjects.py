@@ -368,6 +368,21 @@ def test_by_hand_when_the_guard_says_wait_then_it_waits_and_is_never_stale(bench
     assert len(bench.acts()) == 2
 
 
+def test_by_hand_when_one_for_the_same_values_waits_then_a_second_is_refused_and_its_prefix_cancels_it(
+    bench: Any,
+) -> None:
+    bench.restarts("guard: {cooldown: 12h}").start()
+    by_hand(bench)
+    waiting = by_hand(bench)
+    with pytest.raises(RequestError, match=f"run {waiting}.*the cooldown"):
+        by_hand(bench)
+    assert bench.engine.cancel(waiting[:8], "alice", "enough")["run_id"] == waiting
+    bench.engine.work()
+    assert bench.engine.run(waiting[:8])["outcome"] == "cancelled"
+    with pytest.raises(RequestError, match="there is no run"):
+        bench.engine.run(waiting[:7])
+
+
 def test_by_hand_when_it_is_refused_at_the_plan_then_its_subject_is_closed(bench: Any) -> None:
     bench.restarts().start()
     by_hand(bench, container_name="$(id)")

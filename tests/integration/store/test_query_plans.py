@@ -53,6 +53,7 @@ ARGUMENTS: Mapping[str, Any] = {
     "playbook": "p",
     "prefix": "ab",
     "reason": Reason.NONE,
+    "refs": ["docker:h/a"],
     "run_id": "r",
     "since": AT,
     "state": "open",
