@@ -54,6 +54,7 @@ ARGUMENTS: Mapping[str, Any] = {
     "prefix": "ab",
     "reason": Reason.NONE,
     "refs": ["docker:h/a"],
+    "refs": ["docker:h/a"],
     "run_id": "r",
     "since": AT,
     "state": "open",
@@ -63,7 +64,7 @@ ARGUMENTS: Mapping[str, Any] = {
     "waits_for": ["cooldown:cooldown"],
     "wanted": {"docker:h/a": True},
 }
-"""One value for every parameter of these functions, by its name."""
+"""One value for every parameter of these functions, by its name: a new name needs a line here."""
 
 WALKS = {
     "export": "the whole log is what was asked for",
