@@ -54,7 +54,6 @@ ARGUMENTS: Mapping[str, Any] = {
     "prefix": "ab",
     "reason": Reason.NONE,
     "refs": ["docker:h/a"],
-    "refs": ["docker:h/a"],
     "run_id": "r",
     "since": AT,
     "state": "open",
