@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 import click
-from rich.table import Table
 
+from remediator.cli.event_line import about
 from remediator.cli.event_text import print_data
 from remediator.cli.invocation import Invocation
-from remediator.cli.terminal import console, fold, json_option, print_fields, print_json, printable, say
+from remediator.cli.terminal import console, fold, fold_beside, json_option, print_fields, print_json, say
 from remediator.core.event import EventType, RecordedEvent
 from remediator.core.units import parse_duration
 from remediator.errors import RequestError, StoreUnavailableError
@@ -37,9 +37,6 @@ EXIT_TAMPERED = 1
 
 PROGRESS_AFTER_S = 2.0
 """A check that takes longer says how far it is."""
-
-RUN_SHOWN = 8
-"""Characters of a run's id in a list; ``show`` takes them."""
 
 _SEQ = re.compile(r"[0-9]{1,16}")
 _HEAD = re.compile(r"([1-9][0-9]{0,15}):([0-9a-f]{64})")
@@ -123,7 +120,7 @@ def list_(invocation: Invocation, /, limit: int, store_url: str | None, as_json:
         for event in found:
             click.echo(json.dumps(log.as_dict(event)))
     elif found:
-        console().print(_table(found))
+        _print_list(found)
     else:
         say("no events")
 
@@ -272,22 +269,20 @@ def _event(conn: Snapshot, seq: int) -> RecordedEvent:
     return found[0]
 
 
-def _table(events: list[RecordedEvent]) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("seq", justify="right", no_wrap=True)
-    table.add_column("time (UTC)", no_wrap=True)
-    table.add_column("event", no_wrap=True)
-    table.add_column("about", overflow="fold")
+def _print_list(events: list[RecordedEvent]) -> None:
+    """A line for each event; on a terminal folded, so that the columns stand."""
+    is_terminal = console().is_terminal
+    n_digits = max(len("seq"), len(str(events[-1].seq)))
+    n_type = max(len(recorded.event.type) for recorded in events)
+    say(f"{'seq':>{n_digits}}  {'time (UTC)':<19}  {'event':<{n_type}}  about")
     for recorded in events:
         event = recorded.event
-        about = [event.playbook, event.target, event.outcome, event.run_id[:RUN_SHOWN]]
-        table.add_row(
-            str(recorded.seq),
-            f"{event.at:%Y-%m-%d %H:%M:%S}",
-            event.type.value,
-            printable("  ".join(part for part in about if part)),
-        )
-    return table
+        head = f"{recorded.seq:>{n_digits}}  {event.at:%Y-%m-%d %H:%M:%S}  {event.type.value:<{n_type}}  "
+        text = about(event)
+        if is_terminal and text:
+            fold_beside(head, text)
+        else:
+            say((head + text).rstrip())
 
 
 def _print_event(shown: dict[str, Any]) -> None:

@@ -63,13 +63,25 @@ def tamper(path: Path, statement: str) -> None:
         connection.commit()
 
 
-def test_list_shows_the_newest_last_within_80_columns(run: Callable[..., Result]) -> None:
+def test_list_on_a_terminal_shows_the_newest_last_within_80_columns(
+    run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
     result = run("list")
 
     lines = result.output.splitlines()
     assert result.exit_code == 0
     assert max(map(len, lines)) <= 80
     assert [line.split()[0] for line in lines if line.strip()[:1].isdigit()] == ["1", "2", "3", "4"]
+
+
+def test_list_in_a_pipe_has_a_whole_line_for_each_event_without_padding(run: Callable[..., Result]) -> None:
+    lines = run("list").output.splitlines()
+
+    assert len(lines) == 5
+    assert lines == [line.rstrip() for line in lines]
+    assert lines[3].endswith(f"docker:gpu-07/\\x1b[31m\\u202etrainer: succeeded  {RUN[:8]}")
+    assert lines[4].endswith("  paused            [bold]maintenance[/bold]  by mia")
 
 
 def test_list_when_a_label_value_would_steer_the_terminal_then_writes_it_out(run: Callable[..., Result]) -> None:
