@@ -307,12 +307,6 @@ def not_closed(conn: Connection) -> list[str]:
     return list(conn.execute(query).scalars())
 
 
-def waiting(conn: Connection) -> list[str]:
-    """Ids of the runs that wait for their turn, oldest first."""
-    query = select(run.c.id).where(NOT_CLOSED, run.c.phase == Phase.WAITING.value).order_by(run.c.created_at, run.c.id)
-    return list(conn.execute(query).scalars())
-
-
 def may_go_on(conn: Connection, n_places: int) -> list[str]:
     """Ids of the runs that may have their turn now that another run has ended, oldest first.
 
