@@ -2,8 +2,8 @@
 
 Takes ``remediator.toml`` (or ``--config``), ``REMEDIATOR_…`` variables and what a command was given → ``Settings``.
 Never guesses: an unknown key or variable is an error with a suggestion, and all problems come at once. Never shows a
-secret: tokens and passwords live in files, and notification URLs are ``SecretStr``. Relative paths are relative to the
-working directory, whichever source they come from.
+secret: tokens and passwords live in files, and notification URLs are ``SecretStr``. Relative paths in the
+file count from the file's folder, those in variables and options from the working directory.
 """
 
 from __future__ import annotations
@@ -356,7 +356,13 @@ def load_settings(
         SettingsError: one line for each problem, with the file and key or the variable it stands in.
     """
     file = config or DEFAULT_CONFIG
-    from_file = _read_toml(file, must_exist=config is not None)
+    from_file = _anchored(Settings, _read_toml(file, must_exist=config is not None), file.parent)
+    if config is not None:
+        from_file = {
+            "store_url": f"sqlite:///{file.parent.absolute() / 'remediator.db'}",
+            "playbooks": [str(file.parent / "playbooks")],
+            **from_file,
+        }
     given = dict(overrides or {})
     variables = {
         name: value
@@ -472,6 +478,42 @@ def _read_toml(file: Path, *, must_exist: bool) -> dict[str, Any]:
         raise SettingsError(f"{file}: is not UTF-8 text") from None
     except tomllib.TOMLDecodeError as error:
         raise SettingsError(f"{file}: is not TOML: {error}") from error
+
+
+def _anchored(model: type[BaseModel], table: Any, folder: Path) -> Any:
+    """A file's table with its relative paths counted from the file's folder: a service starts in another one."""
+    if not isinstance(table, dict):
+        return table  # wrong, and the model's to refuse
+    anchored = dict(table)
+    for name, value in table.items():
+        field = model.model_fields.get(str(name))
+        if field is None:
+            continue
+        kinds = set(_kinds(field.annotation))
+        inner = next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
+        if inner is not None and isinstance(value, list):
+            anchored[name] = [_anchored(inner, item, folder) for item in value]
+        elif inner is not None and isinstance(value, dict) and dict in kinds:
+            anchored[name] = {key: _anchored(inner, item, folder) for key, item in value.items()}
+        elif inner is not None:
+            anchored[name] = _anchored(inner, value, folder)
+        elif Path in kinds and isinstance(value, list):
+            anchored[name] = [str(folder / item) if isinstance(item, str) else item for item in value]
+        elif Path in kinds and isinstance(value, str):
+            parts = (
+                [str(folder / part.strip()) for part in value.split(",")] if tuple in kinds else [str(folder / value)]
+            )
+            anchored[name] = ",".join(parts)
+        elif name == "store_url" and isinstance(value, str) and value.startswith("sqlite:///"):
+            anchored[name] = f"sqlite:///{(folder / value.removeprefix('sqlite:///')).absolute()}"
+    return anchored
+
+
+def _kinds(annotation: Any) -> Iterator[Any]:
+    """A type and all that it is made of."""
+    yield get_origin(annotation) or annotation
+    for part in get_args(annotation):
+        yield from _kinds(part)
 
 
 def _unknown_variables(variables: Mapping[str, str], read: Mapping[str, Any]) -> Iterator[str]:

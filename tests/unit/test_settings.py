@@ -275,3 +275,48 @@ def test_load_settings_when_not_told_otherwise_then_reads_the_process_environmen
 )
 def test_every_setting_has_a_description(table: type[BaseModel]) -> None:
     assert [name for name, field in table.model_fields.items() if not field.description] == []
+
+
+def test_load_when_the_file_lies_elsewhere_then_its_relative_paths_count_from_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = tmp_path / "etc"
+    site.mkdir()
+    (site / "remediator.toml").write_text(
+        """
+        pause_file = "PAUSE"
+        playbooks = ["mine", "/opt/theirs"]
+        [auth]
+        tokens = [{name = "am", roles = ["deliver"], file = "am.token"}]
+        [docker.hosts.gpu-07]
+        url = "tcp://gpu-07:2376"
+        tls_ca = "ca.pem"
+        [notify.oncall]
+        urls_file = "oncall.url"
+        """
+    )
+    monkeypatch.chdir(tmp_path)
+    settings = load_settings(
+        Path("etc/remediator.toml"), {"REMEDIATOR_TLS_CERT": "c.pem", "REMEDIATOR_TLS_KEY": "k.pem"}
+    )
+    assert settings.store_path == site / "remediator.db"
+    assert [path.resolve() for path in settings.playbooks] == [site / "mine", Path("/opt/theirs")]
+    paths = [
+        settings.pause_file,
+        settings.auth.tokens[0].file,
+        settings.docker.hosts["gpu-07"].tls_ca,
+        settings.notify["oncall"].urls_file,
+    ]
+    assert [path.resolve() for path in paths if path] == [
+        site / n for n in ("PAUSE", "am.token", "ca.pem", "oncall.url")
+    ]
+    assert (settings.tls_cert, settings.tls_key) == (Path("c.pem"), Path("k.pem"))
+
+
+def test_load_when_the_file_lies_elsewhere_and_names_no_store_then_that_is_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "r.toml").write_text("")
+    settings = load_settings(tmp_path / "r.toml", {})
+    assert (settings.store_path, settings.playbooks) == (tmp_path / "remediator.db", (tmp_path / "playbooks",))
+    assert load_settings(tmp_path / "r.toml", {"REMEDIATOR_STORE_URL": "sqlite:////x/y.db"}).store_path == Path(
+        "/x/y.db"
+    )
