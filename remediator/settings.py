@@ -504,7 +504,7 @@ def _anchored(model: type[BaseModel], table: Any, folder: Path) -> Any:
                 [str(folder / part.strip()) for part in value.split(",")] if tuple in kinds else [str(folder / value)]
             )
             anchored[name] = ",".join(parts)
-        elif name == "store_url" and isinstance(value, str) and value.startswith("sqlite:///"):
+        elif name == "store_url" and isinstance(value, str) and re.fullmatch(r"sqlite:///[^:?]+", value):
             anchored[name] = f"sqlite:///{(folder / value.removeprefix('sqlite:///')).absolute()}"
     return anchored
 
