@@ -576,5 +576,6 @@ def waiting_text(waits_for: Sequence[str]) -> str:
     """``waits_for`` for people: ``the cooldown; another run that has its target (docker:gpu-07/trainer-0)``."""
     pairs = [what.partition(":")[::2] for what in waits_for]
     busy = ", ".join(ref for rule, ref in pairs if rule == "busy")
-    texts = [WAITING_FOR.get(Reason(reason), reason.replace("_", " ")) for rule, reason in pairs if rule != "busy"]
+    known = {reason.value: text for reason, text in WAITING_FOR.items()}
+    texts = [known.get(reason, reason.replace("_", " ")) for rule, reason in pairs if rule != "busy"]
     return "; ".join(f"{text} ({busy})" if text == WAITING_FOR[Reason.BUSY_TARGET] else text for text in texts)
