@@ -33,6 +33,13 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(f"REMEDIATOR_REQUIRE names {', '.join(sorted(unknown))}; parts are {sorted(PARTS)}")
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    # ``-q`` hides the header in which pytest-randomly says so; without the seed, no failure can be played again.
+    seed = config.getoption("randomly_seed", None)
+    if seed is not None:
+        terminalreporter.write_line(f"Using --randomly-seed={seed}")
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
