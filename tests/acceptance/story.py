@@ -117,9 +117,9 @@ class DockerStarts:
         self._thread = threading.Thread(target=self._follow, name="docker events", daemon=True)
         self._thread.start()
 
-    def of(self, container: str) -> list[float]:
-        """When it was started, unix time."""
-        return [at for at, name in [*self._starts] if name == container]
+    def of(self, container: str, *, after: float) -> list[float]:
+        """When it was started, unix time. ``after``: not before then, though word of it may have come later."""
+        return [at for at, name in [*self._starts] if name == container and at > after]
 
     def started_at(self, container: str) -> str:
         """Docker's own word for its newest start (State.StartedAt), with all nine digits, as the log has it."""
@@ -161,7 +161,6 @@ class Stage:
 
     def __post_init__(self) -> None:
         self._n_told = len(self.people.received)
-        self._n_starts = {name: len(self.starts.of(name)) for name in self.containers}
         self._first_start = {name: self.starts.started_at(name) for name in self.containers}
 
     def seen(self) -> list[Seen]:
@@ -169,7 +168,7 @@ class Stage:
         found = [
             Seen(at=at - self.began, kind="restarted", about=name)
             for name in self.containers
-            for at in self.starts.of(name)[self._n_starts[name] :]
+            for at in self.starts.of(name, after=self.began)
         ]
         for message in self.people.received[self._n_told :]:
             text = f"{message.payload['title']}\n{message.payload['message']}"
