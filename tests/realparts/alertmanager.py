@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import requests
+from prometheus_client.parser import text_string_to_metric_families
 
 from realparts.process import Process, answers, free_port, wait_until
 
@@ -261,6 +262,13 @@ class Alertmanager:
     def end_silence(self, silence_id: str) -> None:
         """Ends a silence now."""
         requests.delete(f"{self.url}/api/v2/silence/{silence_id}", timeout=5).raise_for_status()
+
+    def counted(self, counter: str) -> float:
+        """A counter of its /metrics, over all its labels."""
+        answer = requests.get(f"{self.url}/metrics", timeout=5)
+        answer.raise_for_status()
+        families = text_string_to_metric_families(answer.text)
+        return sum(sample.value for family in families for sample in family.samples if sample.name == counter)
 
     def n_peers(self) -> int:
         """How many members of its cluster it sees, itself included; 0 when it is alone."""
