@@ -8,7 +8,7 @@ it open whether a request that got no answer may have been carried out.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -91,23 +91,52 @@ class EngineClient:
         """
         return cls(url or local_url(invocation.settings()), read_token(token_file) if token_file else "")
 
-    def get(self, path: str, **query: str | int) -> Any:
-        """What GET answers, decoded.
+    def get(self, path: str, *, has: Collection[str]) -> dict[str, Any]:
+        """The map that GET answers.
+
+        Args:
+            has: names in an engine's answer; another program answers with others.
 
         Raises:
             UnreachableError: no engine answers there.
             RequestError: it says no.
         """
-        return self._ask("GET", path, params=query)
+        return self._shaped(self._ask("GET", path), has)
 
-    def post(self, path: str, body: object) -> Any:
-        """What POST of ``body`` (JSON-able) answers, decoded.
+    def get_list(self, path: str, *, has: Collection[str], **query: str | int) -> list[dict[str, Any]]:
+        """The maps that GET answers in a list.
+
+        Args:
+            has: names in each of them.
 
         Raises:
-            UnreachableError: no engine answers there.
-            RequestError: it says no.
+            As ``get``.
         """
-        return self._ask("POST", path, json=body)
+        found = self._ask("GET", path, params=query)
+        if not isinstance(found, list):
+            raise self._no_engine(200)
+        return [self._shaped(each, has) for each in found]
+
+    def post(self, path: str, body: object, *, has: Collection[str]) -> dict[str, Any]:
+        """The map that POST of ``body`` (JSON-able) answers.
+
+        Args:
+            has: as for ``get``.
+
+        Raises:
+            As ``get``.
+        """
+        return self._shaped(self._ask("POST", path, json=body), has)
+
+    def _shaped(self, answer: Any, has: Collection[str]) -> dict[str, Any]:
+        if not isinstance(answer, dict) or not all(name in answer for name in has):
+            raise self._no_engine(200)
+        return answer
+
+    def _no_engine(self, status: int) -> UnreachableError:
+        return UnreachableError(
+            f"{self._shown} answers (HTTP {status}), but is no remediator engine: point --url at the engine itself"
+        )
 
     def _ask(self, method: str, path: str, **how: Any) -> Any:
         timeout = (CONNECT_TIMEOUT_S, ANSWER_TIMEOUT_S)
@@ -144,7 +173,7 @@ class EngineClient:
             body = answer.json()
         except requests.JSONDecodeError:
             body = None
-        problem = _problem(body) or answer.content[:_TEXT_LIMIT].decode(errors="replace").strip()
+        problem = _problem(body) or _foreign_text(answer)
         if status == 401:
             what = "does not know this token" if self._has_token else "asks for a token"
             raise RequestError(
@@ -154,11 +183,10 @@ class EngineClient:
         if status == 403:
             raise RequestError(f"this token may not do that: {problem}", http_status=403)
         if status >= 500:
-            raise UnreachableError(f"the engine at {self._shown} cannot do that now (HTTP {status}): {problem}")
+            why = f": {problem}" if problem else ""
+            raise UnreachableError(f"the engine at {self._shown} cannot do that now (HTTP {status}){why}")
         if body is None or (status >= 400 and not _problem(body)):
-            raise UnreachableError(
-                f"what answers at {self._shown} is not a remediator engine (HTTP {status}: {problem})"
-            )
+            raise self._no_engine(status)
         if status >= 400:
             raise RequestError(problem, http_status=status)
         return body
@@ -203,6 +231,12 @@ def _problem(body: object) -> str:
     if not isinstance(body, dict) or not isinstance(body.get("error"), str):
         return ""
     return "\n".join([body["error"], *map(str, body.get("problems", []))])
+
+
+def _foreign_text(answer: requests.Response) -> str:
+    """The beginning of what is not our JSON, for people; "" for a web page, which tells them nothing."""
+    text = answer.content[:_TEXT_LIMIT].decode(errors="replace").strip()
+    return "" if text.startswith("<") or "html" in answer.headers.get("Content-Type", "") else text
 
 
 def cause(error: BaseException) -> str:

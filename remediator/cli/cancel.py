@@ -24,10 +24,10 @@ def cancel(
 ) -> None:
     """End RUN if it waits; if it acts, stop it after the step under way.
 
-    RUN is a run's id, as remediator runs shows it.
+    RUN is a run's id, as remediator runs shows it, or at least its first 8 characters where no other run begins so.
     """
     client = EngineClient.of(invocation, url, token_file)
-    answer = client.post(path_of_run(run, "cancel"), {"reason": reason, "by": by})
+    answer = client.post(path_of_run(run, "cancel"), {"reason": reason, "by": by}, has=["run_id"])
     if as_json:
         print_json(answer)
     else:

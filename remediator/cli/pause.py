@@ -25,7 +25,9 @@ def pause(
 
     Deliveries are still taken, plans are made and wait. A step under way is finished.
     """
-    answer = EngineClient.of(invocation, url, token_file).post("/api/v1/pause", {"reason": reason, "by": by})
+    answer = EngineClient.of(invocation, url, token_file).post(
+        "/api/v1/pause", {"reason": reason, "by": by}, has=["paused"]
+    )
     if as_json:
         print_json(answer)
     else:

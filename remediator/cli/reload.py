@@ -21,7 +21,7 @@ def reload(invocation: Invocation, url: str | None, token_file: Path | None, as_
     All or nothing: with one bad file the whole old set stays in force. What already fires when a playbook becomes able
     to act on it is adopted: shown, not acted on until it fires anew or by remediator run.
     """
-    answer = EngineClient.of(invocation, url, token_file).post("/-/reload", {})
+    answer = EngineClient.of(invocation, url, token_file).post("/-/reload", {}, has=["playbooks", "adopted"])
     if as_json:
         print_json(answer)
     else:

@@ -22,7 +22,9 @@ def resume(
     invocation: Invocation, reason: str, by: str, url: str | None, token_file: Path | None, as_json: bool
 ) -> None:
     """End a pause. Plans that waited are judged anew, oldest first."""
-    answer = EngineClient.of(invocation, url, token_file).post("/api/v1/resume", {"reason": reason, "by": by})
+    answer = EngineClient.of(invocation, url, token_file).post(
+        "/api/v1/resume", {"reason": reason, "by": by}, has=["paused"]
+    )
     if as_json:
         print_json(answer)
     else:

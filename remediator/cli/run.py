@@ -12,7 +12,7 @@ from remediator.cli.alert_options import PAIR, Pair, alert_options, as_map
 from remediator.cli.api_client import EngineClient, engine_options, path_of_run
 from remediator.cli.invocation import Invocation
 from remediator.cli.person import by_option
-from remediator.cli.runs import run_state
+from remediator.cli.runs import RUN_NAMES, run_state
 from remediator.cli.terminal import json_option, print_json, say
 
 POLL_S = 1.0
@@ -56,8 +56,10 @@ def run(
     client = EngineClient.of(invocation, url, token_file)
     annotations = as_map(annotation, "--annotation")
     if wait:
-        client.get("/api/v1/status")  # a token that may not look must be told before it starts anything
-    answer = client.post("/api/v1/runs", {"playbook": playbook, "labels": labels, "annotations": annotations, "by": by})
+        client.get("/api/v1/status", has=["ready"])  # a token that may not look must be told before it starts anything
+    answer = client.post(
+        "/api/v1/runs", {"playbook": playbook, "labels": labels, "annotations": annotations, "by": by}, has=["run_id"]
+    )
     refused = answer.get("refused")
     if not as_json:
         say(f"refused ({refused['reason']}): {refused['detail']}" if refused else f"started run {answer['run_id']}")
@@ -72,7 +74,7 @@ def _wait(client: EngineClient, run_id: str, *, is_quiet: bool) -> dict[str, Any
     """Look until it has ended; say each change of phase once."""
     said = ""
     while True:
-        now: dict[str, Any] = client.get(path_of_run(run_id))
+        now = client.get(path_of_run(run_id), has=RUN_NAMES)
         text = run_state(now)
         if text != said and not is_quiet:
             say(text)

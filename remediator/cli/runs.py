@@ -13,6 +13,9 @@ from remediator.cli.invocation import Invocation
 from remediator.cli.terminal import fold, json_option, print_json, say, value_text
 from remediator.core.move import WITHOUT_A_FIX, waiting_text
 
+RUN_NAMES = ("run_id", "playbook", "case", "per", "phase", "outcome", "reason", "waits_for", "created_at", "ended_at")
+"""What every run of the API has and people are shown."""
+
 
 @click.command()
 @click.option(
@@ -26,8 +29,8 @@ def runs(
     invocation: Invocation, state: str, limit: int, url: str | None, token_file: Path | None, as_json: bool
 ) -> None:
     """List runs, newest first."""
-    found: list[dict[str, Any]] = EngineClient.of(invocation, url, token_file).get(
-        "/api/v1/runs", state=state, limit=limit
+    found = EngineClient.of(invocation, url, token_file).get_list(
+        "/api/v1/runs", has=RUN_NAMES, state=state, limit=limit
     )
     if as_json:
         print_json(found)
@@ -39,7 +42,7 @@ def runs(
 
 
 def print_run(run: Mapping[str, Any]) -> None:
-    """A run on three lines, and one for what it waits for.
+    """A run on three lines, and one for what it waits for or when it goes on.
 
     Args:
         run: as the API gives it.
@@ -48,8 +51,10 @@ def print_run(run: Mapping[str, Any]) -> None:
     case = f", case {run['case']}" if run["case"] else ""
     until = f", ended {run['ended_at']}" if run["ended_at"] else ""
     fold(f"{run['playbook']}{case}: {value_text(run['per'])}", 4)
-    if run["waits_for"]:
-        fold(f"waits for {waiting_text(run['waits_for'])}", 4)
+    waits = f"waits for {waiting_text(run['waits_for'])}" if run["waits_for"] else ""
+    look = f"next look at {run['due_at']}" if run.get("due_at") and not run["ended_at"] else ""
+    if waits or look:
+        fold(", ".join(filter(None, (waits, look))), 4)
     fold(f"since {run['created_at']}{until}", 4, "dim")
 
 

@@ -35,11 +35,15 @@ def settle(
 ) -> None:
     """Say what became of the act of RUN, whose outcome is unknown.
 
+    RUN is a run's id, or at least its first 8 characters where no other run begins so.
+
     Its target stays reserved until then. The run ends unverified if it happened, failed if it did not; no further step
     is carried out.
     """
     client = EngineClient.of(invocation, url, token_file)
-    answer = client.post(path_of_run(run, "settle"), {"happened": what == HAPPENED, "reason": reason, "by": by})
+    answer = client.post(
+        path_of_run(run, "settle"), {"happened": what == HAPPENED, "reason": reason, "by": by}, has=["run_id"]
+    )
     if as_json:
         print_json(answer)
     else:

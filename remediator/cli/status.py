@@ -13,6 +13,24 @@ from remediator.cli.invocation import Invocation
 from remediator.cli.runs import print_run
 from remediator.cli.terminal import fold, json_option, print_fields, print_json, say, value_text
 
+STATUS_NAMES = (
+    "ready",
+    "checks",
+    "paused",
+    "version",
+    "up_since",
+    "mode",
+    "playbooks",
+    "open_alerts",
+    "open_subjects",
+    "adopted_subjects",
+    "deliveries_waiting",
+    "audit",
+    "unsettled_runs",
+    "open_runs",
+)
+"""What the API's status has and people are shown."""
+
 
 @click.command()
 @engine_options
@@ -20,7 +38,7 @@ from remediator.cli.terminal import fold, json_option, print_fields, print_json,
 @click.pass_obj
 def status(invocation: Invocation, url: str | None, token_file: Path | None, as_json: bool) -> None:
     """What the running engine is doing: ready or not, paused, playbooks in force, runs open."""
-    answer = EngineClient.of(invocation, url, token_file).get("/api/v1/status")
+    answer = EngineClient.of(invocation, url, token_file).get("/api/v1/status", has=STATUS_NAMES)
     if as_json:
         print_json(answer)
     else:
@@ -37,18 +55,20 @@ def print_status(status: Mapping[str, Any]) -> None:
     for name, text in status["checks"].items():
         if text != "ok":
             fold(f"{name}: {text}", 2, "red")
+            if name == "playbooks":
+                fold("the old set stays in force", 4)
     if paused := status["paused"]:
         since = f" since {paused['at']}" if paused["at"] else ""
         fold(f"PAUSED by {paused['by']}{since}: {paused['reason']}", 0, "yellow")
     print_fields(
         {
             "version": status["version"],
-            "up since": status["up_since"],
+            "up without a gap since": status["up_since"],
             "mode": status["mode"],
             "playbooks": status["playbooks"],
             "open alerts": status["open_alerts"],
             "open subjects": status["open_subjects"],
-            "adopted, not acted on": status["adopted_subjects"],
+            "adopted subjects, not acted on": status["adopted_subjects"],
             "deliveries waiting": status["deliveries_waiting"],
             "audit head": f"{status['audit']['seq']}:{status['audit']['hash']}",
         }

@@ -38,6 +38,23 @@ ENDED = {
     "waits_for": [],
     "ended_at": "2026-11-30T08:01:00Z",
 }
+STATUS: dict[str, Any] = {
+    "version": "0.1.0",
+    "ready": True,
+    "checks": {"store": "ok", "playbooks": "ok"},
+    "up_since": "2026-11-30T08:00:00.000000Z",
+    "mode": "enforce",
+    "paused": None,
+    "playbooks": ["restart-on-leak"],
+    "open_alerts": 1,
+    "open_subjects": 1,
+    "adopted_subjects": 0,
+    "deliveries_waiting": 0,
+    "runs_by_phase": {},
+    "open_runs": [],
+    "unsettled_runs": [],
+    "audit": {"seq": 7, "hash": "ab"},
+}
 
 
 @dataclass
@@ -171,21 +188,23 @@ def test_command_when_it_changes_something_then_posts_it_with_the_name_of_the_pe
 
 
 @pytest.mark.parametrize(
-    ("arguments", "path"),
+    ("arguments", "path", "answer"),
     [
-        pytest.param(["status"], "/api/v1/status", id="status"),
-        pytest.param(["runs"], "/api/v1/runs?state=open&limit=50", id="open runs"),
-        pytest.param(["runs", "--state", "all", "--limit", "7"], "/api/v1/runs?state=all&limit=7", id="all runs"),
+        pytest.param(["status"], "/api/v1/status", STATUS, id="status"),
+        pytest.param(["runs"], "/api/v1/runs?state=open&limit=50", [RUN], id="open runs"),
+        pytest.param(
+            ["runs", "--state", "all", "--limit", "7"], "/api/v1/runs?state=all&limit=7", [RUN], id="all runs"
+        ),
     ],
 )
 def test_command_when_asked_for_json_then_prints_the_engine_s_answer(
-    arguments: list[str], path: str, engine: Engine
+    arguments: list[str], path: str, answer: Any, engine: Engine
 ) -> None:
-    engine.answers_with([RUN])
+    engine.answers_with(answer)
 
     result = call(engine, *arguments, "--json")
 
-    assert json.loads(result.stdout) == [RUN]
+    assert json.loads(result.stdout) == answer
     assert engine.asked == [("GET", path, None, None)]
 
 
@@ -201,6 +220,19 @@ def test_runs_when_listed_then_says_where_each_stands(engine: Engine) -> None:
         "4f1d  failed (transient)",
     ]
     assert lines[1] == "    restart-on-leak: host=gpu-07"
+
+
+def test_runs_when_it_is_known_when_they_go_on_then_says_so(engine: Engine) -> None:
+    due = "2026-11-30T08:30:00.000000Z"
+    holding = {**RUN, "phase": "holding", "waits_for": [], "due_at": due}
+    engine.answers_with([{**RUN, "due_at": due}, holding, {**ENDED, "due_at": due}])
+
+    lines = call(engine, "runs").stdout.splitlines()
+
+    assert [line.strip() for line in lines if "08:30" in line] == [
+        f"waits for the cooldown, next look at {due}",
+        f"next look at {due}",
+    ]
 
 
 def test_runs_when_a_target_is_busy_then_it_is_named_once(engine: Engine) -> None:
@@ -254,7 +286,7 @@ def test_run_when_told_to_wait_then_ends_as_the_run_does(
     outcome: str, code: int, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run, "POLL_S", 0)
-    engine.answers_with({})
+    engine.answers_with(STATUS)
     engine.answers_with({"run_id": "4f1d"})
     engine.answers_with(RUN)
     engine.answers_with(RUN)
@@ -280,7 +312,7 @@ def test_run_when_told_to_wait_and_for_json_then_prints_the_end_alone(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run, "POLL_S", 0)
-    engine.answers_with({})
+    engine.answers_with(STATUS)
     engine.answers_with({"run_id": "4f1d"})
     engine.answers_with(RUN)
     engine.answers_with(ENDED)
@@ -357,9 +389,9 @@ def test_token_file_when_it_holds_no_token_then_says_so_and_asks_nobody(
             "redirects to https://other/",
             id="a redirect that keeps the method",
         ),
-        pytest.param(404, b"<html>not found</html>", {}, 3, "is not a remediator engine", id="another web server"),
-        pytest.param(200, b"<html>hello</html>", {}, 3, "is not a remediator engine", id="a page with 200"),
-        pytest.param(404, {"message": "not here"}, {}, 3, "is not a remediator engine", id="another API"),
+        pytest.param(404, b"<html>not found</html>", {}, 3, "but is no remediator engine", id="another web server"),
+        pytest.param(200, b"<html>hello</html>", {}, 3, "but is no remediator engine", id="a page with 200"),
+        pytest.param(404, {"message": "not here"}, {}, 3, "but is no remediator engine", id="another API"),
         pytest.param(502, b"\x1b[31mBad gateway", {}, 3, "\\x1b[31mBad gateway", id="a proxy's own error, made safe"),
     ],
 )
@@ -373,6 +405,52 @@ def test_command_when_the_engine_says_no_then_one_message_and_the_right_code(
     assert (result.exit_code, result.stdout) == (code, "")
     assert text in result.stderr
     assert len(engine.asked) == 1
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param([1], id="a list"),
+        pytest.param({"status": "success", "data": {}}, id="another map"),
+        pytest.param("ready", id="a text"),
+        pytest.param(b"<html>a web page</html>", id="a page"),
+    ],
+)
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["status"],
+        ["runs"],
+        ["reload"],
+        ["pause", "--reason", "x"],
+        ["resume"],
+        ["cancel", "4f1d", "--reason", "x"],
+        ["settle", "4f1d", "happened", "--reason", "x"],
+        ["run", "p", "--alert", "a=b"],
+        ["run", "p", "--alert", "a=b", "--wait"],
+    ],
+    ids=" ".join,
+)
+def test_command_when_another_program_answers_then_one_line_says_so(
+    arguments: list[str], body: Any, engine: Engine
+) -> None:
+    engine.answers_with(body)
+
+    result = call(engine, *arguments)
+
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert result.stderr == (
+        f"remediator: {engine.url} answers (HTTP 200), but is no remediator engine: point --url at the engine itself\n"
+    )
+
+
+@pytest.mark.parametrize("status", [404, 502])
+def test_command_when_a_web_page_comes_then_it_is_not_shown(status: int, engine: Engine) -> None:
+    engine.answers_with(b"<!doctype html><p>a page", status)
+
+    result = call(engine, "status")
+
+    assert (result.exit_code, len(result.stderr.splitlines()), "<" in result.stderr) == (3, 1, False)
 
 
 @pytest.mark.parametrize(
@@ -429,7 +507,7 @@ def test_address_when_not_given_then_is_where_the_settings_listen(
     listen: str, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(api_client.EngineClient, "get", lambda self, path: asked.append(self.url + path) or {})
+    monkeypatch.setattr(api_client.EngineClient, "get", lambda self, path, has: asked.append(self.url + path) or {})
 
     CliRunner().invoke(cli, ["status"], env={"REMEDIATOR_LISTEN": listen})
 
@@ -463,30 +541,11 @@ def test_variables_of_commands_when_set_then_are_no_unknown_settings(engine: Eng
 def test_by_when_not_given_then_is_the_person_at_the_keyboard(
     environment: dict[str, str], name: str, engine: Engine
 ) -> None:
-    engine.answers_with({})
+    engine.answers_with({"paused": True})
 
     call(engine, "pause", "--reason", "x", **environment)
 
     assert [body["by"] for _, _, body, _ in engine.asked] == [name]
-
-
-STATUS: dict[str, Any] = {
-    "version": "0.1.0",
-    "ready": True,
-    "checks": {"store": "ok", "playbooks": "ok"},
-    "up_since": "2026-11-30T08:00:00.000000Z",
-    "mode": "enforce",
-    "paused": None,
-    "playbooks": ["restart-on-leak"],
-    "open_alerts": 1,
-    "open_subjects": 1,
-    "adopted_subjects": 0,
-    "deliveries_waiting": 0,
-    "runs_by_phase": {},
-    "open_runs": [],
-    "unsettled_runs": [],
-    "audit": {"seq": 7, "hash": "ab"},
-}
 
 
 @pytest.mark.parametrize(
@@ -502,7 +561,18 @@ STATUS: dict[str, Any] = {
         ),
         pytest.param({"open_runs": [RUN]}, "    waits for the cooldown", id="a run is open"),
         pytest.param({"unsettled_runs": ["9c2e"]}, "  9c2e", id="a run is unknown"),
-        pytest.param({}, "audit head             7:ab", id="the head of the audit, to keep elsewhere"),
+        pytest.param(
+            {"checks": {"playbooks": "a.yaml:1:1: bad"}},
+            "    the old set stays in force",
+            id="bad files, in the old set",
+        ),
+        pytest.param(
+            {"adopted_subjects": 2}, "adopted subjects, not acted on  2", id="some fired before they could be acted on"
+        ),
+        pytest.param(
+            {}, "up without a gap since          2026-11-30T08:00:00.000000Z", id="since when it is up, as it counts it"
+        ),
+        pytest.param({}, "audit head                      7:ab", id="the head of the audit, to keep elsewhere"),
     ],
 )
 def test_status_when_printed_then_says_what_matters_first(changes: dict[str, Any], line: str, engine: Engine) -> None:
@@ -515,7 +585,7 @@ def test_status_when_printed_then_says_what_matters_first(changes: dict[str, Any
 
 
 def test_run_when_no_plan_can_be_made_then_says_why_and_ends_with_1(engine: Engine) -> None:
-    engine.answers_with({})
+    engine.answers_with(STATUS)
     engine.answers_with({"run_id": "4f1d", "refused": {"reason": "missing_label", "detail": "labels.pod is missing"}})
 
     result = call(engine, "run", "restart", "--alert", "host=gpu-07", "--wait")
