@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -23,8 +24,9 @@ import click
 from remediator.cli.event_line import about
 from remediator.cli.event_text import print_data
 from remediator.cli.invocation import Invocation
-from remediator.cli.terminal import console, fold, fold_beside, json_option, print_fields, print_json, say
+from remediator.cli.terminal import complain, console, fold, fold_beside, json_option, print_fields, print_json, say
 from remediator.core.event import EventType, RecordedEvent
+from remediator.core.outcome import Outcome, RunOutcome
 from remediator.core.units import parse_duration
 from remediator.errors import RequestError, StoreUnavailableError
 from remediator.store import audit as log
@@ -37,6 +39,8 @@ EXIT_TAMPERED = 1
 
 PROGRESS_AFTER_S = 2.0
 """A check that takes longer says how far it is."""
+
+_OUTCOMES = tuple(dict.fromkeys(one.value for one in (*RunOutcome, *Outcome)))
 
 _SEQ = re.compile(r"[0-9]{1,16}")
 _HEAD = re.compile(r"([1-9][0-9]{0,15}):([0-9a-f]{64})")
@@ -116,6 +120,7 @@ def list_(invocation: Invocation, /, limit: int, store_url: str | None, as_json:
     """List events, the newest last."""
     with _reading(invocation, store_url) as conn:
         found = log.list_events(conn, _filters(conn, limit=limit, **chosen), newest_first=True)[::-1]
+        hints = [] if found else _hints(conn, playbook=chosen["playbook"], outcome=chosen["outcome"])
     if as_json:
         for event in found:
             click.echo(json.dumps(log.as_dict(event)))
@@ -123,6 +128,8 @@ def list_(invocation: Invocation, /, limit: int, store_url: str | None, as_json:
         _print_list(found)
     else:
         say("no events")
+    for hint in hints:
+        complain(hint)
 
 
 @audit.command()
@@ -156,12 +163,13 @@ def verify(
 ) -> None:
     """Check the whole chain, of the store or of a whole export (FILE, - for stdin).
 
-    Exit code 0: intact; 1: changed, the first event that does not fit is named; 3: it cannot be read.
+    Exit code 0: intact; 1: changed, the first event that does not fit is named; 3: it cannot be read, or is no whole
+    export.
     """
     progress = _Progress()
     if file is not None:
         with _lines(file) as lines:
-            found = log.verify(lines, head, on_progress=progress.show)
+            found = log.verify(_whole_export(lines), head, on_progress=progress.show)
     else:
         with _reading(invocation, store_url) as conn:
             found = log.verify(conn, head, on_progress=progress.show)
@@ -195,13 +203,16 @@ def verify(
 @audit.command()
 @_filter_options
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="File.  [default: stdout]")
+@click.option("--force", is_flag=True, help="Replace the file if it is there.")
 @_store_option
 @click.pass_obj
-def export(invocation: Invocation, /, output: Path | None, store_url: str | None, **chosen: Any) -> None:
+def export(invocation: Invocation, /, output: Path | None, force: bool, store_url: str | None, **chosen: Any) -> None:
     """Write events as JSON Lines that can be verified without the store; print the head to keep on stderr.
 
     Each line holds the exact bytes ("body") that its hash covers. An export without filters is the whole chain.
     """
+    if output is not None and output.exists() and not force:
+        raise click.UsageError(f"{output} is there already: choose another name, or replace it with --force")
     with _reading(invocation, store_url) as conn:
         seq, digest = log.head(conn)
         lines = map(log.export_line, log.export(conn, _filters(conn, **chosen)))
@@ -233,6 +244,25 @@ def _lines(file: Path) -> Iterator[IO[bytes]]:
         raise StoreUnavailableError(f"Cannot read {file}: {error.strerror}") from error
 
 
+def _whole_export(lines: IO[bytes]) -> Iterator[bytes]:
+    """The lines, once the first shows that they can be the whole chain.
+
+    Raises:
+        StoreUnavailableError: they are no export, or one with filters.
+    """
+    first = lines.readline()
+    try:
+        row = json.loads(first)
+        seq = json.loads(row["body"])["seq"] if row.keys() == {"body", "hash"} else None
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        seq = None
+    if type(seq) is not int:
+        raise StoreUnavailableError("this is not an export of the audit log (for a database use --store)")
+    if seq > 1:
+        raise StoreUnavailableError(f"this export begins at event {seq}: only a whole one can be verified")
+    return chain([first], lines)
+
+
 def _write(output: Path, lines: Iterable[bytes]) -> None:
     """Whole or not at all: half an export would look like a log whose tail was cut off."""
     part = output.with_name(output.name + ".part")
@@ -251,6 +281,16 @@ def _filters(conn: Snapshot, *, run_id: str, type: str | None, limit: int | None
         limit=limit,
         **same,
     )
+
+
+def _hints(conn: Snapshot, *, playbook: str, outcome: str) -> list[str]:
+    """Why nothing was found, where a filter is none that the log could ever have met."""
+    hints = []
+    if playbook and not log.list_events(conn, AuditFilter(playbook=playbook, limit=1)):
+        hints.append(f"no event of this log is about a playbook {playbook!r}; see remediator check --effective")
+    if outcome and outcome not in _OUTCOMES:
+        hints.append(f"there is no outcome {outcome!r}; there are: {', '.join(_OUTCOMES)}")
+    return hints
 
 
 def _run_id(conn: Snapshot, prefix: str) -> str:

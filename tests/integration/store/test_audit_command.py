@@ -259,8 +259,65 @@ def test_export_when_it_fails_then_leaves_the_old_file(run: Callable[..., Result
         opened.seek(4096)
         opened.write(os.urandom(path.stat().st_size - 4096))
 
-    assert run("export", "-o", str(file)).exit_code == 3
+    assert run("export", "--force", "-o", str(file)).exit_code == 3
     assert file.read_bytes() == b"old"
+
+
+def test_export_when_the_file_is_there_then_only_force_replaces_it(
+    run: Callable[..., Result], tmp_path: Path, head: str
+) -> None:
+    file = tmp_path / "x.jsonl"
+    file.write_bytes(b"old")
+
+    refused = run("export", "-o", str(file))
+
+    assert (refused.exit_code, file.read_bytes()) == (2, b"old")
+    assert "--force" in refused.stderr
+    assert run("export", "-o", str(file), "--force").exit_code == 0
+    assert run("verify", str(file), "--head", head).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"SQLite format 3\x00\xff\n\x01", id="a database"),
+        pytest.param(b"kind: playbook\n", id="text"),
+        pytest.param(b"[1]\n", id="JSON"),
+        pytest.param(b'{"seq": 1, "at": "x"}\n', id="what list prints as JSON"),
+    ],
+)
+def test_verify_of_what_is_no_export_says_so_with_3(run: Callable[..., Result], data: bytes) -> None:
+    result = run("verify", "-", data=data)
+
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert result.stderr == "remediator: this is not an export of the audit log (for a database use --store)\n"
+
+
+def test_verify_of_an_export_with_filters_says_so_with_3(run: Callable[..., Result]) -> None:
+    result = run("verify", "-", data=run("export", "--run", RUN).stdout_bytes)
+
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert result.stderr == "remediator: this export begins at event 2: only a whole one can be verified\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "hint"),
+    [
+        pytest.param(["--playbook", "laek"], "is about a playbook 'laek'", id="a playbook that never was"),
+        pytest.param(["--outcome", "success"], "no outcome 'success'; there are: succeeded, ", id="no outcome"),
+        pytest.param(["--outcome", "failed"], "", id="an outcome that did not happen"),
+        pytest.param(["--playbook", "leak", "--type", "paused"], "", id="a playbook that had none such"),
+    ],
+)
+def test_list_when_a_filter_can_find_nothing_then_hints_at_it(
+    run: Callable[..., Result], options: list[str], hint: str
+) -> None:
+    result = run("list", *options)
+
+    assert (result.exit_code, result.stdout) == (0, "no events\n")
+    assert hint in result.stderr
+    assert bool(result.stderr) is bool(hint)
 
 
 def test_verify_when_it_takes_long_on_a_terminal_then_shows_how_far_it_is(
