@@ -227,7 +227,7 @@ def export(invocation: Invocation, /, output: Path | None, force: bool, store_ur
 
 @contextmanager
 def _reading(invocation: Invocation, store_url: str | None) -> Iterator[Snapshot]:
-    store = open_readonly(store_url or invocation.settings().store_url)
+    store = open_readonly(store_url or invocation.settings_of_here().store_url)
     try:
         with store.read() as conn:
             yield conn

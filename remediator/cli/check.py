@@ -14,7 +14,7 @@ import click
 
 from remediator.app import load_playbooks
 from remediator.cli.invocation import Invocation
-from remediator.cli.terminal import json_option, print_json, say
+from remediator.cli.terminal import complain, json_option, print_json, say
 from remediator.core.playbook import PlaybookSet
 from remediator.engine.lint import Lint, lint
 from remediator.errors import PlaybookError, SettingsError
@@ -38,7 +38,7 @@ def check(ctx: click.Context, paths: tuple[Path, ...], show_effective: bool, as_
     loaded = Loaded(playbook_set=PlaybookSet(), problems=(), files=())
     advice: list[Lint] = []
     try:
-        settings = invocation.settings()
+        settings = invocation.settings_of_here()
     except SettingsError as error:
         problems += _of_settings(str(error).splitlines())
     else:
@@ -65,6 +65,8 @@ def check(ctx: click.Context, paths: tuple[Path, ...], show_effective: bool, as_
             say(f"{each.file}:{each.line}: {each.message} [{each.code}]", "yellow")
         if problems or not show_effective:  # playbooks alone can be piped into a file
             say(_summary(problems, loaded))
+    if not problems and not loaded.playbook_set.playbooks:
+        complain(f"no playbooks found in {', '.join(map(str, paths or settings.playbooks))}")
     ctx.exit(1 if problems else 0)
 
 

@@ -111,12 +111,8 @@ def _reasons(answers: object) -> Iterable[str]:
 
 
 def _waits(waits_for: object) -> str:
-    """Raises nothing: a reason that only another version knows is shown as it is."""
     given = [str(what) for what in waits_for] if isinstance(waits_for, list | tuple) else []
-    try:
-        return f"for {waiting_text(given)}" if given else ""
-    except ValueError:
-        return f"for {value_text(given)}"
+    return f"for {waiting_text(given)}" if given else ""
 
 
 def _known(reason: object) -> str:

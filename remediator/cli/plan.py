@@ -44,7 +44,7 @@ def plan(
 
     \b
       remediator plan delivery.json
-      remediator plan --alert alertname=GPUMemoryLeakSlope hostname=gpu-07
+      remediator plan alertname=GPUMemoryLeakSlope hostname=gpu-07
 
     For each alert: the playbooks that match, their steps, the verdict with every reason, what would be touched and its
     state now; and why the other playbooks do not match. Limits are counted from the store as it is now.
@@ -53,7 +53,7 @@ def plan(
     from remediator.app import build_dry_app  # only now: it loads everything, and wrong usage is said at once
 
     invocation: Invocation = ctx.obj
-    answer = build_dry_app(invocation.settings()).dry_run(body)
+    answer = build_dry_app(invocation.settings_of_here()).dry_run(body)
     if as_json:
         print_json(answer)
     else:
@@ -63,7 +63,7 @@ def plan(
 
 
 def _body(words: tuple[str, ...], alert: tuple[Pair, ...], annotation: tuple[Pair, ...]) -> bytes:
-    if alert:
+    if alert or (words and "=" in words[0] and not Path(words[0]).exists()):  # labels, also without --alert before
         labels = as_map([*alert, *(PAIR.convert(word, None, None) for word in words)], "--alert")
         return webhook_body(labels, as_map(annotation, "--annotation"))
     if annotation:

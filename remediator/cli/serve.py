@@ -21,7 +21,7 @@ def serve(invocation: Invocation) -> None:
     from remediator.app import build_app
     from remediator.web.server import serve as serve_app
 
-    settings = invocation.settings()
+    settings = invocation.settings_of_here()
     app = build_app(settings)
     for line in greeting(settings):
         click.echo(printable(line))
@@ -29,14 +29,14 @@ def serve(invocation: Invocation) -> None:
 
 
 def greeting(settings: Settings) -> list[str]:
-    """What a person who starts it wants to see first, one line each."""
+    """What a person who starts it wants to see first, one line each; said before anything is bound or opened."""
     scheme = "https" if settings.tls_cert else "http"
     names = [*(token.name for token in settings.auth.tokens), *(basic.username for basic in settings.auth.basic)]
-    auth = f"known callers: {', '.join(names)}" if names else "no token configured: listening on loopback only"
+    auth = f"known callers: {', '.join(names)}" if names else "no token configured: reachable on loopback only"
     return [
         f"remediator {__version__}",
-        f"listening  {scheme}://{settings.listen}",
-        f"store      {settings.store_path}",
-        f"playbooks  {', '.join(map(str, settings.playbooks))}",
-        f"auth       {auth}",
+        f"will listen  {scheme}://{settings.listen}",
+        f"store        {settings.store_path}",
+        f"playbooks    {', '.join(map(str, settings.playbooks))}",
+        f"auth         {auth}",
     ]

@@ -155,3 +155,34 @@ def test_schema_when_printed_then_is_a_schema_that_forbids_other_keys(what: str)
 
     assert schema["additionalProperties"] is False
     assert what in schema["properties"]
+
+
+def test_check_when_there_is_no_playbook_then_warns_and_ends_with_0(playbooks: Path, site: Path) -> None:
+    (playbooks / "good.yaml").unlink()
+    (site / "other").mkdir()
+
+    result = check()
+
+    assert (result.exit_code, result.stdout) == (0, "ok: 0 playbooks in 0 files\n")
+    assert result.stderr == "remediator: no playbooks found in playbooks\n"
+    assert check("other").stderr == "remediator: no playbooks found in other\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param(["check"], id="check"),
+        pytest.param(["plan", "alertname=X"], id="plan"),
+        pytest.param(["serve"], id="serve"),
+        pytest.param(["audit", "list"], id="audit"),
+    ],
+)
+def test_command_when_the_folder_has_no_settings_file_then_says_once_that_defaults_are_used(
+    arguments: list[str], playbooks: Path, site: Path
+) -> None:
+    said = "remediator: no remediator.toml here: defaults are used\n"
+    (playbooks / "good.yaml").write_text("playbook: 1\n")  # so that serve ends
+    (site / "remediator.toml").rename(site / "named.toml")
+
+    assert CliRunner().invoke(cli, arguments).stderr.count(said) == 1
+    assert said not in CliRunner().invoke(cli, [*arguments, "--config", "named.toml"]).stderr

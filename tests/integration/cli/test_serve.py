@@ -80,12 +80,13 @@ def test_serve_when_started_and_stopped_then_greets_and_ends_with_0(
 
     assert engine.wait(timeout=40) == 0
     assert (site / "out").read_text().splitlines()[1:] == [
-        f"listening  http://127.0.0.1:{port}",
-        f"store      {site}/remediator.db",
-        "playbooks  playbooks",
-        "auth       no token configured: listening on loopback only",
+        f"will listen  http://127.0.0.1:{port}",
+        f"store        {site}/remediator.db",
+        "playbooks    playbooks",
+        "auth         no token configured: reachable on loopback only",
     ]
     assert "Traceback" not in (site / "err").read_text()
+    assert "defaults are used" not in (site / "err").read_text()
 
 
 def test_commands_when_the_engine_runs_then_reach_it_by_the_settings(engine: subprocess.Popen[str]) -> None:

@@ -92,7 +92,7 @@ NONE = {"rule": "protect", "reason": "none"}
             "turn_waited", {"data": {"waits_for": ["cooldown:cooldown"]}}, "for the cooldown", id="a turn that waits"
         ),
         pytest.param(
-            "turn_waited", {"data": {"waits_for": ["moon:full_moon"]}}, "for moon:full_moon", id="a reason not known"
+            "turn_waited", {"data": {"waits_for": ["moon:full_moon"]}}, "for full moon", id="a reason not known"
         ),
         pytest.param("paused", {"actor": "mia", "data": {"reason": "work"}}, "work  by mia", id="a pause"),
     ],

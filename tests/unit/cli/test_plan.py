@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from datetime import UTC, datetime
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from remediator.cli import cli
+from remediator.cli import plan as command
 from remediator.cli.alert_options import webhook_body
 from remediator.core.alert import AlertStatus
 from remediator.core.decode import decode
@@ -193,6 +195,34 @@ def test_plan_when_asked_for_json_then_prints_the_answer(monkeypatch: pytest.Mon
 
 def test_plan_when_given_stdin_then_hands_on_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert plan({"alerts": [], "bad_alerts": []}, monkeypatch, "-", body=b"\xff{}").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param(["alertname=X", "query=a=b"], id="labels alone"),
+        pytest.param(["alertname=X", "--alert", "query=a=b"], id="labels before the option"),
+        pytest.param(["alertname=X", "query=a=b", "--annotation", "note=y"], id="with an annotation"),
+    ],
+)
+def test_plan_when_given_labels_without_the_option_then_they_are_the_alert_s(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[dict[str, str]] = []
+    monkeypatch.setattr(command, "webhook_body", lambda labels, _: made.append(labels) or b"")
+
+    assert plan({"alerts": [], "bad_alerts": []}, monkeypatch, *arguments).exit_code == 0
+    assert made == [{"alertname": "X", "query": "a=b"}]
+
+
+def test_plan_when_a_file_has_such_a_name_then_it_is_the_delivery(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "a=b").write_bytes(b"delivery")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(command, "webhook_body", lambda *_: pytest.fail("the file was not read"))
+
+    assert plan({"alerts": [], "bad_alerts": []}, monkeypatch, "a=b").exit_code == 0
 
 
 def test_plan_when_the_file_is_not_there_then_ends_with_3(monkeypatch: pytest.MonkeyPatch) -> None:
