@@ -72,7 +72,12 @@ def test_pair_when_both_deliver_because_the_engine_was_down_or_slow_then_one_run
 ) -> None:
     engine.start()  # once, so that what fires later is not taken for what fired before there was a playbook
     pair = alertmanager_pair_factory(
-        engine.webhook, version=version, peer_timeout=f"{PEER_TIMEOUT_S}s", token_file=engine.token_file("deliver")
+        engine.webhook,
+        version=version,
+        peer_timeout=f"{PEER_TIMEOUT_S}s",
+        token_file=engine.token_file("deliver"),
+        # It tries for as long, ten seconds at least; then it would learn that the other has delivered, and keep silent.
+        route={"group_interval": "1m"},
     )
     down, slow = trainer(), trainer()
     stage = Stage(engine, docker_starts, people, (down, slow))
