@@ -25,7 +25,7 @@ check:  ## format, lint, types, import layers, unit tests (a minute; needs only 
 test:  ## all tests, on a real Docker engine, Prometheus and Alertmanager (PYTEST="-k restart" adds arguments)
 	@$(SETUP) tests
 	@PYTHONPATH=tests $(PY) -m realparts.alertmanager
-	REMEDIATOR_REQUIRE=docker,alertmanager,system $(PY) -m pytest -q $(PYTEST)
+	REMEDIATOR_REQUIRE=docker,alertmanager,system $(PY) -m pytest -q -n 3 --dist loadfile $(PYTEST)
 
 demo:  ## a real leak, a real alert, a real restart, in two minutes (KEEP=1 leaves it running)
 	@$(SETUP) parts
