@@ -4,7 +4,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +100,7 @@ def test_body_when_it_drips_beyond_the_deadline_then_503_and_closed(serve: Serve
                 continue
         connection.settimeout(5)
         # Ends only because the server closes; by a reset where a drop was on its way.
-        with contextlib.suppress(ConnectionResetError):
+        with suppress(ConnectionResetError):
             while part := connection.recv(65536):
                 answer += part
 
