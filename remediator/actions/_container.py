@@ -9,12 +9,13 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Annotated, Final
+from typing import Annotated, ClassVar, Final
 
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
-from remediator.clients.ports import ContainerState, DockerReader
+from remediator.clients.ports import ContainerState, DockerReader, LookingClients
 from remediator.core.action import ActionParams, Change, State, Target, Targeting, TargetKind
+from remediator.core.outcome import Effect
 from remediator.core.units import parse_duration, print_duration
 from remediator.errors import (
     ActionError,
@@ -125,6 +126,33 @@ def owner(container: ContainerState) -> str:
     """``compose:stack/service`` for a Compose service, "" for a container of its own."""
     project = container.labels.get(_COMPOSE_PROJECT, "")
     return f"compose:{project}/{container.labels.get(_COMPOSE_SERVICE, '')}" if project else ""
+
+
+class ContainerAction:
+    """What every action on one container has in common; each adds what it does and how it tells whether it happened."""
+
+    is_message: ClassVar[bool] = False
+    late_params: ClassVar[frozenset[str]] = frozenset()
+    param_defaults: ClassVar[Mapping[str, str]] = HOST_DEFAULT
+    default_timeout: ClassVar[timedelta] = timedelta(minutes=5)
+
+    def targets(self, params: ContainerParams, clients: LookingClients) -> Targeting:
+        """The container as the one target. Raises as ``look``."""
+        return targeting(params, clients.docker(params.host))
+
+    def observe(self, params: ContainerParams, clients: LookingClients) -> State:
+        """What is seen of it. Raises as ``look``."""
+        return state_of(look(params, clients.docker(params.host)))
+
+
+def was_started(before: State, now: State) -> Effect:
+    """Whether the container of ``before`` has been started since: the end of a start and of a restart."""
+    if now["id"] != before["id"]:
+        return Effect.UNCLEAR
+    if now["started_at"] != before["started_at"]:
+        return Effect.HAPPENED
+    # Not started again. As before only if it is not stopped in the middle either.
+    return Effect.AS_BEFORE if bool(now["pid"]) == bool(before["pid"]) else Effect.UNCLEAR
 
 
 def targeting(params: ContainerParams, docker: DockerReader) -> Targeting:

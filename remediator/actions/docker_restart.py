@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from datetime import timedelta
 from typing import ClassVar
 
 from remediator.actions import _container
-from remediator.clients.ports import Clients, LookingClients
-from remediator.core.action import ActionParams, Change, State, Targeting
+from remediator.clients.ports import Clients
+from remediator.core.action import ActionParams, Change, State
 from remediator.core.outcome import Effect
 
 
@@ -17,7 +16,7 @@ class DockerRestartParams(_container.StoppingParams):
     """Params of ``docker.restart``."""
 
 
-class DockerRestart:
+class DockerRestart(_container.ContainerAction):
     """Restarts a container; one that has stopped is started.
 
     What happened is read from ``StartedAt``: the engine's ``RestartCount`` does not count restarts by request.
@@ -27,10 +26,6 @@ class DockerRestart:
     params_model: ClassVar[type[ActionParams]] = DockerRestartParams
     is_disruptive: ClassVar[bool] = True
     is_idempotent: ClassVar[bool] = False
-    is_message: ClassVar[bool] = False
-    late_params: ClassVar[frozenset[str]] = frozenset()
-    param_defaults: ClassVar[Mapping[str, str]] = _container.HOST_DEFAULT
-    default_timeout: ClassVar[timedelta] = timedelta(minutes=5)
 
     def describe(self, params: DockerRestartParams) -> str:
         return f"restart container {params.container} on {params.host}"
@@ -38,19 +33,8 @@ class DockerRestart:
     def min_timeout(self, params: DockerRestartParams) -> timedelta:
         return _container.least_timeout(params)
 
-    def targets(self, params: DockerRestartParams, clients: LookingClients) -> Targeting:
-        return _container.targeting(params, clients.docker(params.host))
-
-    def observe(self, params: DockerRestartParams, clients: LookingClients) -> State:
-        return _container.state_of(_container.look(params, clients.docker(params.host)))
-
     def effect(self, params: DockerRestartParams, before: State, now: State) -> Effect:
-        if now["id"] != before["id"]:
-            return Effect.UNCLEAR
-        if now["started_at"] != before["started_at"]:
-            return Effect.HAPPENED
-        # Not started again. As before only if it is not stopped in the middle either.
-        return Effect.AS_BEFORE if bool(now["pid"]) == bool(before["pid"]) else Effect.UNCLEAR
+        return _container.was_started(before, now)
 
     def apply(self, params: DockerRestartParams, clients: Clients, before: State, timeout: timedelta) -> Change:
         began = time.monotonic()

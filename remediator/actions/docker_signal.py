@@ -9,15 +9,14 @@ from __future__ import annotations
 import re
 import signal
 import time
-from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated, ClassVar
 
 from pydantic import BeforeValidator, Field
 
 from remediator.actions import _container
-from remediator.clients.ports import Clients, LookingClients
-from remediator.core.action import ActionParams, Change, State, Targeting
+from remediator.clients.ports import Clients
+from remediator.core.action import ActionParams, Change, State
 from remediator.core.outcome import Effect
 from remediator.errors import ConflictError
 
@@ -44,29 +43,19 @@ class DockerSignalParams(_container.ContainerParams):
     )
 
 
-class DockerSignal:
+class DockerSignal(_container.ContainerAction):
     """Sends a signal. Nobody can see whether it arrived, unless the process ended by it."""
 
     name: ClassVar[str] = "docker.signal"
     params_model: ClassVar[type[ActionParams]] = DockerSignalParams
     is_disruptive: ClassVar[bool] = True
     is_idempotent: ClassVar[bool] = False
-    is_message: ClassVar[bool] = False
-    late_params: ClassVar[frozenset[str]] = frozenset()
-    param_defaults: ClassVar[Mapping[str, str]] = _container.HOST_DEFAULT
-    default_timeout: ClassVar[timedelta] = timedelta(minutes=5)
 
     def describe(self, params: DockerSignalParams) -> str:
         return f"send {params.signal} to container {params.container} on {params.host}"
 
     def min_timeout(self, params: DockerSignalParams) -> timedelta:
         return _container.QUICK
-
-    def targets(self, params: DockerSignalParams, clients: LookingClients) -> Targeting:
-        return _container.targeting(params, clients.docker(params.host))
-
-    def observe(self, params: DockerSignalParams, clients: LookingClients) -> State:
-        return _container.state_of(_container.look(params, clients.docker(params.host)))
 
     def effect(self, params: DockerSignalParams, before: State, now: State) -> Effect:
         if now["id"] != before["id"] or not before["pid"]:

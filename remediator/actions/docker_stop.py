@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import ClassVar
 
 from remediator.actions import _container
-from remediator.clients.ports import Clients, ContainerState, DockerReader, LookingClients
-from remediator.core.action import ActionParams, Change, State, Targeting
+from remediator.clients.ports import Clients, ContainerState, DockerReader
+from remediator.core.action import ActionParams, Change, State
 from remediator.core.outcome import Effect
 from remediator.errors import TargetNotFoundError, UnknownEffectError
 
@@ -19,29 +18,19 @@ class DockerStopParams(_container.StoppingParams):
     """Params of ``docker.stop``."""
 
 
-class DockerStop:
+class DockerStop(_container.ContainerAction):
     """Stops a container; ``unchanged`` when it has stopped already."""
 
     name: ClassVar[str] = "docker.stop"
     params_model: ClassVar[type[ActionParams]] = DockerStopParams
     is_disruptive: ClassVar[bool] = True
     is_idempotent: ClassVar[bool] = True
-    is_message: ClassVar[bool] = False
-    late_params: ClassVar[frozenset[str]] = frozenset()
-    param_defaults: ClassVar[Mapping[str, str]] = _container.HOST_DEFAULT
-    default_timeout: ClassVar[timedelta] = timedelta(minutes=5)
 
     def describe(self, params: DockerStopParams) -> str:
         return f"stop container {params.container} on {params.host}"
 
     def min_timeout(self, params: DockerStopParams) -> timedelta:
         return _container.least_timeout(params)
-
-    def targets(self, params: DockerStopParams, clients: LookingClients) -> Targeting:
-        return _container.targeting(params, clients.docker(params.host))
-
-    def observe(self, params: DockerStopParams, clients: LookingClients) -> State:
-        return _container.state_of(_container.look(params, clients.docker(params.host)))
 
     def effect(self, params: DockerStopParams, before: State, now: State) -> Effect:
         if now["id"] != before["id"]:

@@ -100,8 +100,21 @@ class Situation:
 
     def away_since(self, moment: datetime) -> timedelta:
         """How long the engine was down between ``moment`` and now: that time does not count."""
-        spans = (min(end, self.now) - max(start, moment) for start, end in self.gaps if end > moment)
-        return sum((span for span in spans if span > timedelta(0)), timedelta(0))
+        return time_away(self.gaps, moment, self.now)
+
+
+def time_away(gaps: Sequence[tuple[datetime, datetime]], since: datetime, now: datetime) -> timedelta:
+    """How much of the time from ``since`` to ``now`` lies in gaps."""
+    spans = (min(end, now) - max(start, since) for start, end in gaps)
+    return sum((span for span in spans if span > timedelta(0)), timedelta(0))
+
+
+def is_judged_before(run: Run, gap_ended_at: datetime | None, now: datetime) -> bool:
+    """Whether a long gap ended after this run was allowed to act: its next act is judged anew.
+
+    A gap that ends in the future was measured by a clock that has been set back since.
+    """
+    return run.judged_at is not None and gap_ended_at is not None and run.judged_at < gap_ended_at <= now
 
 
 # -- moves -----------------------------------------------------------------------------------------------------------
@@ -343,10 +356,7 @@ def _instead_of_act(run: Run, now: Situation) -> Move | None:
         return not_now
     if now.pause is not None:
         return Sleep(now.now + LOOK_AT_PAUSE)
-    assert run.judged_at is not None
-    # A gap that ends in the future was measured by a clock that has been set back since.
-    is_old = now.gap_ended_at is not None and run.judged_at < now.gap_ended_at <= now.now
-    return _judge_anew(run, now) if is_old else None
+    return _judge_anew(run, now) if is_judged_before(run, now.gap_ended_at, now.now) else None
 
 
 def _resolved_meanwhile(run: Run, now: Situation) -> Finish | None:

@@ -33,6 +33,7 @@ from remediator.core.move import (
     Try,
     Verified,
     WaitForWord,
+    is_judged_before,
     next_move,
     phase_of,
     tell_gap,
@@ -194,14 +195,10 @@ class Pipeline:
     ) -> Heard | None:
         """Ask the Alertmanagers, if its turn is what this is about."""
         has_turn = not run.is_admitted and self._clock.now() >= subject.opened_at + run.plan.hold
-        is_judged_anew = self._is_judged_anew(run)
+        is_judged_anew = is_judged_before(run, self._life.long_gap_ended_at, self._clock.now())
         if self._ask is None or run.outcome is not None or run.plan.is_by_hand or not (has_turn or is_judged_anew):
             return None
         return self._ask(firing, last_word_at)
-
-    def _is_judged_anew(self, run: Run) -> bool:
-        ended_at = self._life.long_gap_ended_at
-        return run.judged_at is not None and ended_at is not None and run.judged_at < ended_at <= self._clock.now()
 
     def _step(self, run: Run, step_key: str) -> PlannedStep:
         found = run.find(step_key)

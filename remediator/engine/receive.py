@@ -20,6 +20,7 @@ from remediator.core.alert import Alert, AlertGroup, AlertStatus, RawDelivery, p
 from remediator.core.decode import decode
 from remediator.core.event import Event, EventType, utc_text
 from remediator.core.match import IgnoredMatch, Match, MissingPer
+from remediator.core.move import time_away
 from remediator.core.outcome import RunOutcome
 from remediator.core.plan import (
     NAMESPACE,
@@ -446,8 +447,7 @@ class Intake:
             self.end_episode(tx, episode, "expired", None, 0)
 
     def _heard_for(self, episode: subjects.Episode, now: datetime) -> timedelta:
-        away = (min(end, now) - max(start, episode.last_word_at) for start, end in self._life.gaps)
-        return now - episode.last_word_at - sum((gap for gap in away if gap > timedelta(0)), timedelta(0))
+        return now - episode.last_word_at - time_away(self._life.gaps, episode.last_word_at, now)
 
     # -- small
 

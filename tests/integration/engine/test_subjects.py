@@ -18,6 +18,20 @@ def two_gpus(bench: Any) -> tuple[dict[str, str], dict[str, str]]:
     return bench.leak("trainer-0", gpu="0"), bench.leak("trainer-1", gpu="1")
 
 
+def fires_and_is_paused_before_the_act(bench: Any, labels: dict[str, str]) -> None:
+    """An alert fires, its run is allowed to act, and a person pauses the engine before it does."""
+    decide = bench.engine.pipeline._reserver.reserve
+
+    def reserve_then_pause(*args: Any) -> Any:
+        answer = decide(*args)
+        bench.engine.pause("tester", "between verdict and act")
+        return answer
+
+    bench.engine.pipeline._reserver.reserve = reserve_then_pause
+    bench.deliver(bench.fires(labels))
+    bench.engine.pipeline._reserver.reserve = decide
+
+
 def test_subject_when_the_opener_ends_before_the_first_act_then_the_plan_is_made_anew_from_the_oldest(
     bench: Any,
 ) -> None:
@@ -38,16 +52,7 @@ def test_subject_when_the_opener_ends_between_verdict_and_first_act_then_the_pla
 ) -> None:
     bench.restarts(per=PER_HOST).start()
     first, second = two_gpus(bench)
-    decide = bench.engine.pipeline._reserver.reserve
-
-    def reserve_then_pause(*args: Any) -> Any:
-        answer = decide(*args)
-        bench.engine.pause("tester", "between verdict and act")
-        return answer
-
-    bench.engine.pipeline._reserver.reserve = reserve_then_pause
-    bench.deliver(bench.fires(first))
-    bench.engine.pipeline._reserver.reserve = decide
+    fires_and_is_paused_before_the_act(bench, first)
     bench.after("1m")
     bench.deliver(bench.fires(second))
     bench.deliver(bench.resolved(first))
@@ -79,16 +84,7 @@ def test_subject_when_the_opener_ends_after_the_verdict_and_the_playbook_may_not
 ) -> None:
     bench.restarts(per=PER_HOST).start()
     first, second = two_gpus(bench)
-    decide = bench.engine.pipeline._reserver.reserve
-
-    def reserve_then_pause(*args: Any) -> Any:
-        answer = decide(*args)
-        bench.engine.pause("tester", "between verdict and act")
-        return answer
-
-    bench.engine.pipeline._reserver.reserve = reserve_then_pause
-    bench.deliver(bench.fires(first))
-    bench.engine.pipeline._reserver.reserve = decide
+    fires_and_is_paused_before_the_act(bench, first)
     bench.deliver(bench.fires(second))
     if mode == "gone":
         (bench.folder / "playbooks" / "restart.yaml").unlink()
