@@ -31,8 +31,9 @@ SKEW_WARNING_S = 5
 SKEW_PROBLEM_S = 60
 """Alerts' times are compared with ours; a minute is a tenth of common holds and cooldowns."""
 
-_NOBODY = "remediator-doctor-looks-for-nothing"
-"""A container that does not exist: "not found" shows that we may look."""
+_NOBODY = "0" * 64
+"""The id of a container that does not exist: "not found" shows that we may look. A proxy of the socket may let through
+listed names alone, and every id."""
 
 
 def check_docker(settings: Settings) -> Iterator[Finding]:

@@ -5,17 +5,12 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable
 from pathlib import Path
 
-import docker
 import pytest
 from ruamel.yaml import YAML
 
-from conftest_docker import Trainer
-from realparts.docker_engine import IDLE, DockerEngine
-from realparts.process import Process, answers, free_port
 from remediator.settings import load_settings
 from remediator.telemetry import Metrics
 
@@ -133,61 +128,3 @@ def test_compose_file_when_read_then_the_engine_has_no_docker_socket_of_its_own(
     services = YAML(typ="safe").load(DEPLOY / "docker" / "compose.yaml")["services"]
     with_socket = [name for name, service in services.items() if "docker.sock" in str(service.get("volumes"))]
     assert (with_socket, services["remediator"]["cap_drop"]) == (["docker-socket-proxy"], ["ALL"])
-
-
-@pytest.fixture
-def proxied(docker_engine: DockerEngine, tmp_path: Path) -> Iterator[docker.APIClient]:
-    """The shared Docker engine, seen through the socket proxy of the compose file."""
-    if shutil.which("haproxy") is None:
-        pytest.skip("haproxy is not installed")
-    config = (DEPLOY / "docker" / "docker-socket-proxy.cfg").read_text()
-    address = f"127.0.0.1:{free_port()}"
-    here = tmp_path / "haproxy.cfg"
-    here.write_text(
-        config.replace("bind :2375", f"bind {address}").replace(
-            "/var/run/docker.sock", docker_engine.url.removeprefix("unix://")
-        )
-    )
-    with closing(docker.APIClient(base_url=f"tcp://{address}", version="1.41", timeout=30)) as client:
-        proxy = Process(["haproxy", "-db", "-f", str(here)], tmp_path, is_up=lambda: answers(f"http://{address}/_ping"))
-        proxy.start()
-        yield client
-        proxy.stop()
-
-
-@pytest.mark.system
-def test_socket_proxy_when_the_engine_acts_through_it_then_each_act_works(
-    proxied: docker.APIClient, trainer: Trainer
-) -> None:
-    seen = proxied.inspect_container(trainer(IDLE))
-    proxied.restart(seen["Id"], timeout=10)
-    proxied.kill(seen["Id"], "SIGUSR2")
-    proxied.stop(seen["Id"], timeout=10)
-    proxied.start(seen["Id"])
-    now = proxied.inspect_container(seen["Id"])
-    assert (now["State"]["Running"], now["State"]["StartedAt"] > seen["State"]["StartedAt"]) == (True, True)
-
-
-@pytest.mark.system
-@pytest.mark.parametrize(
-    ("verb", "path"),
-    [
-        ("POST", "/containers/create"),
-        ("POST", "/containers/{id}/exec"),
-        ("POST", "/containers/{id}/update"),
-        ("DELETE", "/containers/{id}"),
-        ("GET", "/containers/json"),
-        ("GET", "/containers/{id}/logs?stdout=1"),
-        ("GET", "/containers/{id}/archive?path=/etc"),
-        ("GET", "/containers/{id}/../../images/json"),
-        ("GET", "/containers/%2e%2e/json/../../info"),
-        ("POST", "/images/create?fromImage=x"),
-        ("GET", "/info"),
-    ],
-)
-def test_socket_proxy_when_asked_for_anything_else_then_it_refuses(
-    verb: str, path: str, proxied: docker.APIClient, trainer: Trainer
-) -> None:
-    container_id = proxied.inspect_container(trainer(IDLE))["Id"]
-    answer = proxied.request(verb, f"{proxied.base_url}/v1.41{path.format(id=container_id)}", timeout=10)
-    assert answer.status_code == 403
