@@ -81,7 +81,8 @@ def find_tool() -> Callable[[str], Path]:
     return find
 
 
-def _need(version: Version) -> None:
+def need_alertmanager(version: Version) -> None:
+    """Skips (or fails) the test where that Alertmanager is not here."""
     try:
         find_binary(version)
     except (FileNotFoundError, subprocess.CalledProcessError) as error:
@@ -101,7 +102,7 @@ def alertmanager_factory(tmp_path: Path) -> Iterator[AlertmanagerFactory]:
         route: Mapping[str, Any] | None = None,
         webhook: Mapping[str, Any] | None = None,
     ) -> Alertmanager:
-        _need(version)
+        need_alertmanager(version)
         config = webhook_config(receiver_url, token_file=token_file, route=route, webhook=webhook)
         alertmanager = Alertmanager(tmp_path / f"alertmanager-{len(started)}", config, version=version)
         alertmanager.start()
@@ -127,7 +128,7 @@ def alertmanager_pair_factory(tmp_path: Path) -> Iterator[AlertmanagerPairFactor
         route: Mapping[str, Any] | None = None,
         webhook: Mapping[str, Any] | None = None,
     ) -> tuple[Alertmanager, Alertmanager]:
-        _need(version)
+        need_alertmanager(version)
         config = webhook_config(receiver_url, token_file=token_file, route=route, webhook=webhook)
         pair = make_pair(tmp_path / f"pair-{len(started)}", config, version=version, peer_timeout=peer_timeout)
         started.extend(pair)

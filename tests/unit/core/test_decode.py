@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +14,19 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
-from remediator.core.alert import Alert, AlertGroup, AlertStatus, BadAlert, label_key, pack_alert, unpack_alert
+from recordings import EXPECTED, VERSIONS, Golden, expected, recorded, said
+from remediator.core.alert import Alert, AlertGroup, BadAlert, label_key, pack_alert, unpack_alert
 from remediator.core.decode import decode
 from remediator.errors import DecodeError, DeliveryError, UnsupportedVersionError
 
-DATA = Path(__file__).parents[2] / "data"
-TABLE = YAML(typ="safe").load(DATA / "decode.yaml")
+TABLE = YAML(typ="safe").load(Path(__file__).parents[2] / "data" / "decode.yaml")
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 ENVELOPE = {
     "version": "4", "groupKey": '{}:{alertname="X"}', "truncatedAlerts": 0, "status": "firing",
     "receiver": "remediator", "groupLabels": {}, "commonLabels": {}, "commonAnnotations": {},
     "externalURL": "http://am", "alerts": [],
 }  # fmt: skip
+LEAK_URL = "http://prometheus.invalid/graph?g0.expr=leak+%3E+0&g0.tab=1"
 GOOD = {"status": "firing", "labels": {"alertname": "Good"}}
 
 
@@ -34,10 +36,6 @@ def rows(name: str) -> pytest.MarkDecorator:
 
 def group_of(*members: object, **keys: object) -> AlertGroup:
     return decode(json.dumps(ENVELOPE | {"alerts": members} | keys).encode(), NOW)
-
-
-def golden(name: str) -> AlertGroup:
-    return decode((DATA / "deliveries" / name).read_bytes(), NOW)
 
 
 def body_of(row: Mapping[str, Any]) -> bytes:
@@ -106,42 +104,75 @@ def test_decode_when_there_are_no_alerts_then_gives_an_empty_group() -> None:
     assert (group.alerts, group.bad_alerts) == ((), ())
 
 
-def test_decode_when_a_mixed_group_of_0_25_then_each_alert_has_its_own_status() -> None:
-    group = golden("0.25-mixed-group.json")
-    assert [(alert.status, alert.labels["container_name"], alert.fingerprint) for alert in group.alerts] == [
-        (AlertStatus.FIRING, "trainer-0", "5552d98a12e6dc3f"),
-        (AlertStatus.RESOLVED, "trainer-1", "096e16044e3895f2"),
-    ]
-    assert group.alerts[0].annotations["summary"] == "memory of trainer-0 grows > 1 GiB/h & does not stop"
-    assert group.alerts[1].ends_at == datetime(2026, 1, 1, 10, 5, 0, 631693, tzinfo=UTC)
-    assert group.group_key == '{}:{alertname="GPUMemoryLeakSlope"}'
-
-
 def test_decode_when_a_group_status_says_the_opposite_then_only_the_members_count() -> None:
     group = group_of({"status": "resolved", "labels": {"gpu": "0"}}, {"status": "firing", "labels": {"gpu": "1"}})
     assert [alert.status for alert in group.alerts] == ["resolved", "firing"]
 
 
-def test_decode_when_0_31_cut_the_group_then_says_how_many_are_missing() -> None:
-    group = golden("0.31-truncated.json")
-    assert (group.n_truncated, len(group.alerts)) == (37, 2)
-    assert group.receiver == "ok.team-x (night)"
-    assert group.alerts[0].starts_at == datetime(2026, 1, 1, 10, 0, 0, 500_000, tzinfo=UTC)
+RECORDED = [pytest.param(one, id=f"{version} {one.name}") for version in VERSIONS for one in recorded(version)]
+LEGIBLE = [param for param in RECORDED if "alerts" in param.values[0].row]
+REFUSED = [param for param in RECORDED if "refused" in param.values[0].row]
 
 
-def test_decode_when_0_34_sends_utf_8_and_new_keys_then_keeps_the_text() -> None:
-    group = golden("0.34-utf8.json")
-    (alert,) = group.alerts
-    assert alert.labels == {
-        "alertname": "温度", "host.name": "n1", "app.kubernetes.io/name": "träiner 🙂", "告警": "温度",
-    }  # fmt: skip
-    assert alert.annotations == {"описание": "🙂 <a>"}
-    assert alert.fingerprint == "ad18768bc275b4bd"
+def test_recordings_when_counted_then_every_version_has_every_row_that_it_can_send() -> None:
+    names = {version: {one.name for one in recorded(version)} for version in VERSIONS}
+    assert names == {
+        version: {name for name, row in EXPECTED["bodies"].items() if float(row.get("from", 0)) <= float(version)}
+        for version in ("0.25", "0.28", "0.31", "0.34")
+    }
 
 
-def test_decode_when_0_34_sends_a_custom_payload_then_says_so() -> None:
-    with pytest.raises(UnsupportedVersionError, match="custom payload"):
-        golden("0.34-custom-payload.json")
+@pytest.mark.parametrize("one", LEGIBLE)
+def test_decode_when_a_real_alertmanager_sent_it_then_gives_what_was_pushed(one: Golden) -> None:
+    group = decode(one.body, one.at)
+    assert said(group) == expected(one.row, group)
+    assert group.bad_alerts == ()
+
+
+@pytest.mark.parametrize("one", LEGIBLE)
+def test_decode_when_a_real_alertmanager_sent_it_then_its_times_are_those_of_the_recording(one: Golden) -> None:
+    alert = decode(one.body, one.at).alerts[0]
+    assert alert.starts_at is not None
+    age = one.at - alert.starts_at
+    assert timedelta(seconds=one.row.get("started_before_s", 0)) <= age < timedelta(minutes=10)
+    assert alert.ends_at is None or alert.starts_at < alert.ends_at <= one.at
+    assert re.fullmatch(r"0001-01-01T00:00:00Z|20\d\d-.*\.\d+Z", alert.ends_at_text)
+
+
+@pytest.mark.parametrize("one", LEGIBLE)
+def test_decode_when_a_real_alertmanager_sent_it_then_its_sender_and_reason_are_as_documented(one: Golden) -> None:
+    group = decode(one.body, one.at)
+    assert group.external_url.startswith("http://127.0.0.1:")
+    assert group.group_key.startswith("{}:{")
+    assert group.alerts[0].generator_url == one.row.get("generator_url", LEAK_URL)
+    assert one.payload.get("notification_reason") == (one.row["reason"] if one.version == "0.34" else None)
+    assert one.payload.get("routeLabels") == (one.row.get("route_labels", {}) if one.version == "0.34" else None)
+    assert one.headers["User-Agent"].startswith(f"Alertmanager/{one.version}.")
+    assert (one.headers["Content-Type"], one.path) == ("application/json", one.row.get("path", EXPECTED["path"]))
+
+
+@pytest.mark.parametrize("one", REFUSED)
+def test_decode_when_a_real_alertmanager_sent_a_payload_of_somebodys_own_then_says_so(one: Golden) -> None:
+    with pytest.raises(UnsupportedVersionError, match=one.row["refused"]):
+        decode(one.body, one.at)
+
+
+def test_decode_when_alertmanager_sets_the_start_itself_then_nanoseconds_are_cut_and_kept_as_text() -> None:
+    for version in VERSIONS:
+        (one,) = recorded(version, "bare")
+        (alert,) = decode(one.body, one.at).alerts
+        whole, fraction = alert.starts_at_text.removesuffix("Z").split(".")
+        assert alert.starts_at == datetime.fromisoformat(f"{whole}.{fraction[:6]:0<6}+00:00")
+        assert len(fraction) > 6, "Go writes nine digits, less only when they end in zeros"
+
+
+def test_decode_when_two_prometheis_saw_it_at_other_times_then_the_start_moves_back_and_the_key_does_not() -> None:
+    for version in VERSIONS:
+        early, late = (decode(one.body, one.at).alerts[0] for one in recorded(version, "moved-start"))
+        assert early.starts_at
+        assert late.starts_at
+        assert early.starts_at - late.starts_at > timedelta(minutes=6)
+        assert early.label_key == late.label_key
 
 
 def test_decode_when_it_refuses_then_repeats_nothing_that_the_body_said() -> None:
