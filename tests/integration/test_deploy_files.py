@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
 RULES = DEPLOY / "prometheus" / "remediator-rules.yml"
 RULE_TESTS = sorted((DEPLOY / "prometheus" / "tests").glob("*.yml"))
+COMPOSE = DEPLOY / "docker" / "compose.yaml"
 DOCKERFILE = (DEPLOY / "docker" / "Dockerfile").read_text()
 
 FindTool = Callable[[str], Path]
@@ -111,6 +113,13 @@ def test_systemd_unit_when_verified_then_systemd_finds_nothing_wrong(tmp_path: P
     assert run("systemd-analyze", "verify", copy) == ""
 
 
+def test_systemd_unit_when_systemd_judges_it_then_little_is_open_to_it() -> None:
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd-analyze is not installed")
+    # 0 is nothing at all, 10 everything. What is left is what it lives by: sockets, the network, docker's group.
+    run("systemd-analyze", "security", "--offline=true", "--threshold=14", DEPLOY / "systemd" / "remediator.service")
+
+
 def test_dockerfile_when_read_then_what_it_copies_exists() -> None:
     copied = [word for line in re.findall(r"^COPY (?!--from)(.+)$", DOCKERFILE, re.M) for word in line.split()[:-1]]
     assert (len(copied) >= 5, [path for path in copied if not (ROOT / path).exists()]) == (True, [])
@@ -124,7 +133,37 @@ def test_dockerfile_when_read_then_it_runs_the_engine_alone_and_not_as_root() ->
     assert (users, last["ENTRYPOINT"], "[dev]" in DOCKERFILE) == (["10095"], '["remediator"]', False)
 
 
+def test_compose_file_when_read_then_it_is_one() -> None:
+    run(sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", COMPOSE)
+
+
 def test_compose_file_when_read_then_the_engine_has_no_docker_socket_of_its_own() -> None:
-    services = YAML(typ="safe").load(DEPLOY / "docker" / "compose.yaml")["services"]
+    services = YAML(typ="safe").load(COMPOSE)["services"]
     with_socket = [name for name, service in services.items() if "docker.sock" in str(service.get("volumes"))]
-    assert (with_socket, services["remediator"]["cap_drop"]) == (["docker-socket-proxy"], ["ALL"])
+    assert with_socket == ["docker-socket-proxy"]
+
+
+@pytest.mark.parametrize("name", ["remediator", "docker-socket-proxy"])
+def test_compose_file_when_read_then_each_service_has_the_least_rights(name: str) -> None:
+    service = YAML(typ="safe").load(COMPOSE)["services"][name]
+    shown = {key: service.get(key) for key in ("read_only", "cap_drop", "security_opt", "privileged", "pids_limit")}
+    assert shown == {
+        "read_only": True,
+        "cap_drop": ["ALL"],
+        "security_opt": ["no-new-privileges:true"],
+        "privileged": None,
+        "pids_limit": 512,
+    }
+
+
+def test_compose_file_when_read_then_the_proxy_is_reached_by_the_engine_alone() -> None:
+    compose = YAML(typ="safe").load(COMPOSE)
+    proxy = compose["services"]["docker-socket-proxy"]
+    on_its_network = [
+        name for name, service in compose["services"].items() if set(service["networks"]) & set(proxy["networks"])
+    ]
+    assert (on_its_network, proxy.get("ports"), [compose["networks"][name] for name in proxy["networks"]]) == (
+        ["remediator", "docker-socket-proxy"],
+        None,
+        [{"internal": True}],
+    )
