@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from remediator.core.alert import Labels, label_key
-from remediator.core.matcher import Matcher, MatchOp
+from remediator.core.matcher import Matcher
 from remediator.core.playbook import Case, LabelMap, Playbook, PlaybookSet
 from remediator.core.policy import Mode
 from remediator.core.units import cut, strip_port
@@ -60,21 +61,54 @@ class MissingPer:
 class PlaybookIndex:
     """The playbooks of one set, found by an alert's labels without asking each.
 
-    Each playbook stands under one of its ``label = value`` lines, the one that the fewest playbooks share; only those
-    whose line the alert fits are asked in full, and the few that have no such line. ``label = ""`` fits an absent
-    label, so nothing can stand under it.
+    Each playbook stands under what one of its matchers wants: a label's values, or how a value begins. Only those are
+    asked, for the rest of their matchers, for which the alert has that, and the few that want nothing of the kind. What
+    fits "" fits an absent label too, so nothing can stand under it.
     """
 
     def __init__(self, playbook_set: PlaybookSet) -> None:
         self._label_map = playbook_set.label_map
         self._ignore_labels = playbook_set.ignore_labels
         self._playbooks = playbook_set.playbooks
-        n_sharing = Counter(pair for playbook in self._playbooks for pair in _pairs(playbook))
-        self._by_pair: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+        self._by_value: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+        self._by_prefix: defaultdict[str, _ByPrefix] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
         self._unindexed: list[int] = []
-        for position, playbook in enumerate(self._playbooks):
-            rarest = min(_pairs(playbook), key=n_sharing.__getitem__, default=None)
-            (self._unindexed if rarest is None else self._by_pair[rarest]).append(position)
+        n_sharing = Counter(
+            pair for playbook in self._playbooks for matcher in playbook.match for pair in _pairs(matcher)
+        )
+        self._rest = tuple(
+            self._place(position, playbook.match, n_sharing) for position, playbook in enumerate(self._playbooks)
+        )
+
+    def _place(
+        self, position: int, matchers: Sequence[Matcher], n_sharing: Mapping[tuple[str, str], int]
+    ) -> tuple[Matcher, ...]:
+        """Put a playbook under the values that the fewest share; else under its longest beginning; else under nothing.
+
+        Returns:
+            What is still to be asked of an alert that is found so; what looks at a list of values comes first: it is
+            quick, and seldom holds.
+        """
+        by_values = min(
+            (matcher for matcher in matchers if _pairs(matcher)),
+            key=lambda matcher: sum(n_sharing[pair] for pair in _pairs(matcher)),
+            default=None,
+        )
+        by_prefix = max(
+            (matcher for matcher in matchers if matcher.shape.prefix),
+            key=lambda matcher: len(matcher.shape.prefix),
+            default=None,
+        )
+        if by_values is not None:
+            for pair in _pairs(by_values):
+                self._by_value[pair].append(position)
+        elif by_prefix is not None:
+            prefix = by_prefix.shape.prefix
+            self._by_prefix[by_prefix.label][len(prefix)][prefix].append(position)
+        else:
+            self._unindexed.append(position)
+        rest = (matcher for matcher in matchers if matcher is not by_values)
+        return tuple(sorted(rest, key=lambda matcher: matcher.shape.values is None))
 
     def match(self, labels: Labels) -> tuple[Match | IgnoredMatch | MissingPer, ...]:
         """What applies to an alert of these labels, in playbook order; () when nothing does.
@@ -83,14 +117,19 @@ class PlaybookIndex:
         alert on to a later case, which was not written for it.
         """
         positions = list(self._unindexed)
-        for pair in labels.items():
-            positions += self._by_pair.get(pair, ())
-        found = (self._match_one(self._playbooks[position], labels) for position in sorted(positions))
+        for label, value in labels.items():
+            positions += self._by_value.get((label, value), ())
+            if label in self._by_prefix:
+                for length, by_prefix in self._by_prefix[label].items():
+                    positions += by_prefix.get(value[:length], ())
+        fitting = [position for position in sorted(positions) if _fits(self._rest[position], labels)]
+        places = place(labels, self._label_map) if fitting else {}
+        found = (self._decide(self._playbooks[position], labels, places) for position in fitting)
         return tuple(match for match in found if match is not None)
 
-    def _match_one(self, playbook: Playbook, labels: Labels) -> Match | IgnoredMatch | MissingPer | None:
-        if not _fits(playbook.match, labels):
-            return None
+    def _decide(
+        self, playbook: Playbook, labels: Labels, places: Mapping[str, str]
+    ) -> Match | IgnoredMatch | MissingPer | None:
         case = next((case for case in playbook.cases if _fits(case.match, labels)), None)
         if case is None or case.mode is Mode.DISABLED:
             return None
@@ -99,22 +138,28 @@ class PlaybookIndex:
         if case.per is None:
             per = {name: value for name, value in labels.items() if name not in self._ignore_labels}
         else:
-            mapped = place(labels, self._label_map)
-            per = {name: mapped[name] if name in mapped else labels.get(name, "") for name in case.per}
+            per = {name: places[name] if name in places else labels.get(name, "") for name in case.per}
             missing = next((name for name, value in per.items() if not value), None)
             if missing is not None:
                 return MissingPer(playbook=playbook, case=case, label=missing)
         return Match(playbook=playbook, case=case, per=per, per_key=label_key(per))
 
 
-def _pairs(playbook: Playbook) -> set[tuple[str, str]]:
-    return {
-        (matcher.label, matcher.value) for matcher in playbook.match if matcher.op is MatchOp.EQUAL and matcher.value
-    }
+_ByPrefix: TypeAlias = defaultdict[int, defaultdict[str, list[int]]]
+"""Length of a beginning → beginning → positions."""
+
+
+def _pairs(matcher: Matcher) -> list[tuple[str, str]]:
+    """What a label has to be, one of these; [] where that cannot be said, or the label may be absent."""
+    values = matcher.shape.values or ()
+    return [] if "" in values else [(matcher.label, value) for value in values]
 
 
 def _fits(matchers: Iterable[Matcher], labels: Labels) -> bool:
-    return all(matcher.matches(labels) for matcher in matchers)
+    for matcher in matchers:  # noqa: SIM110  # all() over a generator takes twice as long
+        if not matcher.matches(labels):
+            return False
+    return True
 
 
 def place(labels: Labels, label_map: LabelMap) -> dict[str, str]:

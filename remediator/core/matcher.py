@@ -12,10 +12,11 @@ Source: prometheus/alertmanager matcher/parse and pkg/labels, 0.25 to 0.35.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
-from typing import Protocol
+from typing import NamedTuple
 
 import re2
 
@@ -33,6 +34,18 @@ class MatchOp(StrEnum):
     NOT_REGEX = "!~"
 
 
+class Shape(NamedTuple):
+    """What a value must look like so that a matcher can hold, as far as that can be said without a regex.
+
+    Attributes:
+        values: it is one of these; None = that is not known.
+        prefix: it begins so; "" = that is not known.
+    """
+
+    values: frozenset[str] | None = None
+    prefix: str = ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matcher:
     """One matcher. Regexes are RE2 and fully anchored, ``.`` is no newline, as in Alertmanager; an absent label is "".
@@ -40,6 +53,7 @@ class Matcher:
     Attributes:
         label: exact name, case kept, never "".
         value: unquoted.
+        shape: of the values for which it can hold.
 
     Raises:
         MatcherSyntaxError: no label, or not a regex.
@@ -48,25 +62,19 @@ class Matcher:
     label: str
     op: MatchOp
     value: str
+    shape: Shape = field(init=False, repr=False, compare=False)
+    _holds: Callable[[str], bool] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not self.label:
             raise MatcherSyntaxError('a matcher needs a label name: write label = "value"')
-        if self.op in (MatchOp.REGEX, MatchOp.NOT_REGEX):
-            _regex(self.value)
+        shape, holds = _read(self.op, self.value)
+        object.__setattr__(self, "shape", shape)
+        object.__setattr__(self, "_holds", holds)
 
     def matches(self, labels: Labels) -> bool:
         """Whether it holds for these labels."""
-        value = labels.get(self.label, "")
-        match self.op:
-            case MatchOp.EQUAL:
-                return value == self.value
-            case MatchOp.NOT_EQUAL:
-                return value != self.value
-            case MatchOp.REGEX:
-                return _regex(self.value).fullmatch(value) is not None
-            case MatchOp.NOT_REGEX:
-                return _regex(self.value).fullmatch(value) is None
+        return self._holds(labels.get(self.label, ""))
 
     def __str__(self) -> str:
         """Canonical text, as Alertmanager prints it: ``err_code=~"13|31"``. ``parse_matcher`` reads it back."""
@@ -74,25 +82,47 @@ class Matcher:
         return f"{label}{self.op}{_quote(self.value)}"
 
 
-class _Pattern(Protocol):
-    def fullmatch(self, text: str, /) -> object | None: ...
-
-
-# Two thousand playbooks with two regexes each; past that the least used are compiled anew.
+# Many playbooks share a few regexes, and then one compiled one; more distinct ones than this are held twice at worst.
 @lru_cache(maxsize=4096)
-def _regex(pattern: str) -> _Pattern:
+def _read(op: MatchOp, value: str) -> tuple[Shape, Callable[[str], bool]]:
+    """What can be said of the values that fit, and whether one fits."""
+    match op:
+        case MatchOp.EQUAL:
+            return Shape(values=frozenset((value,))), value.__eq__
+        case MatchOp.NOT_EQUAL:
+            return Shape(), value.__ne__
+        case MatchOp.REGEX:
+            return _read_regex(value)
+        case MatchOp.NOT_REGEX:
+            _, holds = _read_regex(value)
+            return Shape(), lambda text: not holds(text)
+
+
+# Without these characters a regex is what it says; `|` parts whole alternatives. A letter before `*`, `?` or `{` may be
+# left out, so it is no part of the beginning.
+_PLAIN = re.compile(r"[^\\.+*?()|\[\]{}^$]*")
+_PREFIX = re.compile(r"(?:[^\\.+*?()|\[\]{}^$](?![*?{]))*")
+
+
+def _read_regex(pattern: str) -> tuple[Shape, Callable[[str], bool]]:
     # The bare pattern is compiled, not ^(?:…)$ around it: the reason then speaks of what was written, and `a)|(b`,
     # which Alertmanager's wrapping would turn into something unanchored, is refused.
     options = re2.Options()
     options.log_errors = False
     try:
-        compiled: _Pattern = re2.compile(pattern, options)
+        fullmatch = re2.compile(pattern, options).fullmatch
     except re2.error as error:
         reason = error.args[0].decode("utf-8", "replace") if error.args else "it cannot be compiled"
         raise MatcherSyntaxError(
             f'"{cut(pattern, 80)}" is not a regular expression (RE2, as in Alertmanager): {cut(reason, 120)}'
         ) from error
-    return compiled
+    alternatives = pattern.split("|")
+    if all(map(_PLAIN.fullmatch, alternatives)):  # most regexes of matchers: a look-up costs a twentieth of RE2
+        values = frozenset(alternatives)
+        return Shape(values=values), values.__contains__
+    found = _PREFIX.match(pattern)
+    prefix = found[0] if found and len(alternatives) == 1 else ""
+    return Shape(prefix=prefix), lambda text: text.startswith(prefix) and fullmatch(text) is not None
 
 
 # Go's unicode.IsSpace; Python's isspace knows four more.

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import random
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -138,8 +140,12 @@ def test_place_then_says_where_the_alert_comes_from(
 
 # The index is checked against asking every playbook, on names and values so few that they meet.
 NAMES = st.sampled_from(["a", "b", "c", "host"])
-VALUES = st.sampled_from(["", "1", "2", "12"])
-MATCHERS = st.builds(Matcher, label=NAMES, op=st.sampled_from(list(MatchOp)), value=VALUES | st.just("1|2"))
+VALUES = st.sampled_from(["", "1", "2", "12", "12é", "é", "É", "1\n"])
+# All that says the same to Python's own regexes.
+REGEXES = st.sampled_from(
+    ["1|2", "1|", "|", "1.*", "12.+", "12?é?", "12*", "1{0}2", "(1|2).*", "1.*|2", ".*", ".+", ".*2", "é|12", "(?i)é"]
+)
+MATCHERS = st.builds(Matcher, label=NAMES, op=st.sampled_from(list(MatchOp)), value=VALUES | REGEXES)
 CASES = st.builds(
     case_of,
     st.sampled_from(["x", "y"]),
@@ -158,8 +164,8 @@ SETS = st.lists(
 def naive(playbooks: Sequence[Playbook], labels: dict[str, str]) -> list[tuple[str, str, str]]:
     def holds(matcher: Matcher) -> bool:
         value = labels.get(matcher.label, "")
-        values = matcher.value.split("|") if "~" in matcher.op else [matcher.value]
-        return (value in values) is not matcher.op.startswith("!")
+        fits = re.fullmatch(matcher.value, value) is not None if "~" in matcher.op else value == matcher.value
+        return fits is not matcher.op.startswith("!")
 
     found: list[tuple[str, str, str]] = []
     for playbook in playbooks:
@@ -188,6 +194,41 @@ def test_match_when_asked_by_index_then_finds_what_asking_each_finds(
 
     found = PlaybookIndex(PlaybookSet(playbooks=playbooks)).match(labels)
     assert [(match.playbook.name, match.case.name, kind(match)) for match in found] == naive(playbooks, labels)
+
+
+def test_match_when_a_large_set_is_asked_by_index_then_finds_what_asking_each_finds() -> None:
+    dice = random.Random(4)
+    numbers = [str(number) for number in range(40)]
+
+    def matcher() -> Matcher:
+        number = dice.choice(numbers)
+        regex = dice.choice(("{}|7", "{}.*", "{}[0-4]?", "{}+", ".*{}", "(1|{}).*", "{}|", "{}.?|x"))
+        op = dice.choice([MatchOp.EQUAL] * 3 + [MatchOp.REGEX] * 3 + [MatchOp.NOT_EQUAL, MatchOp.NOT_REGEX])
+        return Matcher(label=dice.choice("abcde"), op=op, value=regex.format(number) if "~" in op else number)
+
+    playbooks = [playbook_of(f"p{n}", [matcher() for _ in range(dice.randint(1, 3))]) for n in range(200)]
+    index = PlaybookIndex(PlaybookSet(playbooks=tuple(playbooks)))
+    n_found = 0
+    for _ in range(100):
+        labels = {name: dice.choice(numbers) for name in "abcde" if dice.random() < 0.8}
+        found = [match.playbook.name for match in index.match(labels)]
+        assert found == [name for name, *_ in naive(playbooks, labels)], labels
+        n_found += len(found)
+    assert 100 < n_found < 100 * len(playbooks) / 2
+
+
+def test_match_when_no_playbook_stands_under_what_an_alert_has_then_asks_none() -> None:
+    asked: list[str] = []
+
+    class Noting(dict[str, str]):
+        def get(self, name: str, default: str = "") -> str:  # type: ignore[override]
+            asked.append(name)
+            return super().get(name, default)
+
+    lines = (["a = 1", "x != y"], ["a =~ 2|3", "x != y"], ["a =~ 4.*", "x != y"], ["a =~ 4", "b = 1", "x != y"])
+    playbooks = tuple(playbook_of(f"p{n}", read_matchers(line)) for n, line in enumerate(lines))
+    assert PlaybookIndex(PlaybookSet(playbooks=playbooks)).match(Noting({"a": "5", "c": "1", "b": "4"})) == ()
+    assert asked == []
 
 
 @settings(deadline=None)

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+import re2
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
@@ -65,6 +67,33 @@ def test_parse_matcher_when_given_any_text_then_raises_nothing_but_a_syntax_erro
 def test_parse_matcher_when_it_holds_half_a_surrogate_pair_then_refuses() -> None:
     with pytest.raises(MatcherSyntaxError, match="half of a surrogate pair"):
         parse_matcher("x =~ \udc80")
+
+
+@settings(deadline=None, max_examples=500)
+@given(st.text(alphabet="ab1é,-=.*+?{}()[]|^$\\\n"), st.lists(st.text(alphabet="ab1é,-={}\n", max_size=4), min_size=1))
+def test_matches_when_a_regex_is_read_without_re2_then_says_what_re2_says(pattern: str, values: list[str]) -> None:
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        regex = re2.compile(pattern, options)
+    except re2.error:
+        reject()
+    values += [*pattern.split("|"), re.sub(r"\W", "", pattern)]
+    positive, negative = (Matcher(label="x", op=op, value=pattern) for op in (MatchOp.REGEX, MatchOp.NOT_REGEX))
+    for value in values:
+        holds = regex.fullmatch(value) is not None
+        assert positive.matches({"x": value}) is holds
+        assert negative.matches({"x": value}) is not holds
+        if holds:
+            assert positive.shape.values is None or value in positive.shape.values
+            assert value.startswith(positive.shape.prefix)
+    assert (negative.shape.values, negative.shape.prefix) == (None, "")
+
+
+@rows("shapes")
+def test_matcher_then_knows_what_its_values_look_like(row: dict[str, Any]) -> None:
+    shape = parse_matcher(row["matcher"]).shape
+    assert (shape.values and sorted(shape.values), shape.prefix) == (row.get("values"), row.get("prefix", ""))
 
 
 @pytest.mark.parametrize("op", [MatchOp.REGEX, MatchOp.NOT_REGEX])
