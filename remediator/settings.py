@@ -256,7 +256,9 @@ class Settings(BaseSettings):
     max_body: Annotated[int, BeforeValidator(_size), Field(ge=1024)] = Field(
         default=16 * 2**20, description="Largest HTTP body, in bytes or as 16MiB."
     )
-    workers: Annotated[int, Field(ge=1, le=256)] = Field(default=16, description="Threads that carry out runs.")
+    workers: Annotated[int, Field(ge=1, le=256)] = Field(
+        default=16, description="Threads that carry out runs; as many more tell people."
+    )
     shutdown_grace: Duration = Field(
         default=timedelta(seconds=30), description="How long a stop waits for what is running."
     )

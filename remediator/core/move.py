@@ -79,6 +79,7 @@ class Situation:
         pause: a person stopped all acts.
         has_told: message kinds whose ending people were told of lately, so that they are not told again.
         is_reopened: the same values fired again after it, as another subject.
+        is_quiet: that a plan waits is told elsewhere; what is asked here is what else comes next.
     """
 
     now: datetime
@@ -97,6 +98,7 @@ class Situation:
     heard: Heard | None = None
     has_told: frozenset[MessageKind] = frozenset()
     is_reopened: bool = False
+    is_quiet: bool = False
 
     def away_since(self, moment: datetime) -> timedelta:
         """How long the engine was down between ``moment`` and now: that time does not count."""
@@ -270,7 +272,7 @@ def _before_turn(run: Run, now: Situation) -> Move:
 def _turn(run: Run, now: Situation) -> Move:
     """Its turn, or still not; after ``tell_after`` people are told that it waits."""
     tell_at = tell_waiting_at(run)
-    if tell_at is not None and now.now >= tell_at:
+    if tell_at is not None and now.now >= tell_at and not now.is_quiet:
         return Tell(MessageKind.WAITING, len(run.step(f"message.{MessageKind.WAITING}").attempts) + 1)
     if is_known_to_fire(run, now):
         return Judge()

@@ -32,6 +32,10 @@ Actions = Mapping[str, Action[Any]]
 NAMESPACE = uuid.UUID("7d0a7ff7-52cb-5b5e-9f5d-0d4f4c1c6f3a")
 """Of all ids made here; fixed for ever, or a restart would make other run ids of the same subjects."""
 
+MESSAGE_TIMEOUT = timedelta(minutes=1)
+"""Of the engine's own messages. Services answer in seconds; one that hangs holds for so long who waits to be told, and
+with the oldest plan that waits for a place all that stand behind it."""
+
 
 class Runs(StrEnum):
     """Whether a step is to be done: decided at plan time unless its ``if`` holds late values."""
@@ -461,7 +465,7 @@ def planned_message(
         action=action.name,
         describes=action.describe(model),
         params=model.model_dump(mode="json", exclude_none=True),
-        timeout=action.default_timeout,
+        timeout=MESSAGE_TIMEOUT,
         retry=retry,
         on_failure=OnFailure.CONTINUE,
         is_disruptive=action.is_disruptive,

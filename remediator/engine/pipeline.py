@@ -10,6 +10,7 @@ here: a hold, a wait, a retry, a verification is a due time. Killed anywhere, th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import assert_never
 
@@ -25,6 +26,7 @@ from remediator.core.move import (
     Heard,
     Judge,
     Look,
+    Move,
     Replan,
     Situation,
     Skip,
@@ -45,7 +47,7 @@ from remediator.core.policy import Mode
 from remediator.core.retry import RetryPolicy
 from remediator.core.run import MessageKind, Phase, Run, fold
 from remediator.engine.clock import Clock
-from remediator.engine.dispatch import Dispatch
+from remediator.engine.dispatch import Dispatch, Duty
 from remediator.engine.ending import end_run
 from remediator.engine.execute import Executor, ending_of
 from remediator.engine.life import Life
@@ -99,8 +101,8 @@ class Pipeline:
         self._dispatch = dispatch
         self._ask = ask
 
-    def advance(self, run_id: str) -> datetime | None:
-        """Do all that can be done now.
+    def advance(self, run_id: str, duty: Duty) -> datetime | None:
+        """Do all that can be done now: the messages that no act of this run waits for, or all the rest.
 
         Returns:
             When to come again; None = an event wakes the run, or it is closed.
@@ -112,6 +114,15 @@ class Pipeline:
             run = self.run(run_id)
             now = self.situation(run)
             move = next_move(run, now)
+            if _duty_of(run, move) is not duty:
+                if duty is Duty.TELL:
+                    self.wake([run_id])
+                    return None
+                self._let_tell(run_id)
+                if run.outcome is not None or not isinstance(move, Tell):
+                    return None
+                # That it waits is told while it waits: should its turn have come, it takes it.
+                move = next_move(run, replace(now, is_quiet=True))
             match move:
                 case Sleep(until):
                     return self._sleep(run, now, until)
@@ -246,6 +257,10 @@ class Pipeline:
             for run_id in run_ids:
                 self._dispatch.wake(run_id)
 
+    def _let_tell(self, run_id: str) -> None:
+        if self._dispatch is not None:
+            self._dispatch.tell(run_id)
+
     def _replan(self, run: Run) -> None:
         """Plan anew from the oldest alert of the subject that fires."""
         in_force = self._reloader.now
@@ -305,7 +320,11 @@ class Pipeline:
 
     def _sleep_waiting(self, run: Run, again: datetime | None) -> datetime | None:
         latest = self.run(run.plan.run_id)
-        until = min((at for at in (again, tell_waiting_at(latest)) if at is not None), default=None)
+        tell_at, now = tell_waiting_at(latest), self._clock.now()
+        if tell_at is not None and tell_at <= now:
+            self._let_tell(run.plan.run_id)
+            tell_at = None
+        until = min((at for at in (again, tell_at) if at is not None), default=None)
         self._store.write(lambda tx: runs.set_due(tx.conn, run.plan.run_id, until))
         if latest.waits_for != run.waits_for:
             self._wake_younger(run)
@@ -337,3 +356,14 @@ class Pipeline:
             runs.set_phase(tx.conn, run.plan.run_id, Phase.CLOSED)
 
         self._store.write(work)
+
+
+def _duty_of(run: Run, move: Move) -> Duty:
+    """Whose a move is. The message of a step stays with the acts of its run, which come before and after it."""
+    match move:
+        case Tell():
+            return Duty.TELL
+        case Try(step) if step.is_message and (run.outcome is not None or run.plan.is_messages_alone):
+            return Duty.TELL
+        case _:
+            return Duty.ACT
