@@ -110,7 +110,7 @@ def check_sqlite(version: tuple[int, ...]) -> Finding:
 
 
 def check_rights(settings: Settings, config_path: Path | None) -> Iterator[Finding]:
-    """Can others read the database or a secret?"""
+    """Can others read the database or a secret, or write what decides over acts? ``serve`` asks this too."""
     store = settings.store_path
     private = [store, *(store.with_name(store.name + end) for end in ("-wal", "-shm"))]
     found = [
@@ -118,12 +118,34 @@ def check_rights(settings: Settings, config_path: Path | None) -> Iterator[Findi
         for path in private
         if (mode := _mode(path)) & 0o077
     ]
+    if (mode := _mode(store.parent)) & 0o022:
+        found.append(
+            problem(
+                "rights",
+                f"others may write into {store.parent} ({mode:04o}): they can put another database there",
+                f"chmod go-w {store.parent}, or a folder of its own for store_url",
+            )
+        )
     found += [
         problem("rights", f"{path} holds a secret that everybody can read ({mode:04o})", f"chmod o= {path}")
         for path in _private_files(settings, config_path)
         if (mode := _mode(path)) & 0o007
     ]
+    found += [
+        problem("rights", f"everybody may write {path} ({mode:04o}), and it decides what is done", f"chmod o-w {path}")
+        for path in _deciding_files(settings, config_path)
+        if (mode := _mode(path)) & 0o002
+    ]
     yield from found or [ok("rights", "the database and the files with secrets are private")]
+
+
+def _deciding_files(settings: Settings, config_path: Path | None) -> Iterator[Path]:
+    """The settings file, and the playbooks with the folders they lie in."""
+    yield config_path or DEFAULT_CONFIG
+    for path in settings.playbooks:
+        yield path
+        if path.is_dir():
+            yield from sorted(each for each in path.rglob("*") if each.is_dir() or each.suffix in (".yaml", ".yml"))
 
 
 def _private_files(settings: Settings, config_path: Path | None) -> list[Path]:
@@ -138,7 +160,7 @@ def _private_files(settings: Settings, config_path: Path | None) -> list[Path]:
 
 
 def _mode(path: Path) -> int:
-    """Permission bits; 0 for what is not there, which others complain about."""
+    """Permission bits; 0 for what is not there, which others complain about. Of a link, those of what it leads to."""
     try:
         return stat.S_IMODE(path.stat().st_mode)
     except OSError:

@@ -19,12 +19,18 @@ def serve(invocation: Invocation) -> None:
     """
     # Here, because checking the options of every command need not load a web server.
     from remediator.app import build_app
+    from remediator.cli.doctor_local import check_rights
+    from remediator.cli.finding import Level
+    from remediator.telemetry import get_logger
     from remediator.web.server import serve as serve_app
 
     settings = invocation.settings_of_here()
     app = build_app(settings)
     for line in greeting(settings):
         click.echo(printable(line))
+    for finding in check_rights(settings, invocation.config_path):
+        if finding.level is Level.PROBLEM:
+            get_logger(__name__).warning("a file is open to others", problem=finding.text, advice=finding.advice)
     serve_app(app)
 
 

@@ -201,6 +201,39 @@ def test_rights_when_everybody_can_read_a_secret_then_is_a_problem(mode: int, is
     assert len(found) == (7 if is_problem else 0)
 
 
+@pytest.mark.parametrize(
+    ("mode", "is_problem"),
+    [
+        pytest.param(0o755, False, id="others may look"),
+        pytest.param(0o775, True, id="the group may write"),
+        pytest.param(0o1777, True, id="all may write and only the owner remove"),
+    ],
+)
+def test_rights_when_others_may_write_where_the_database_lies_then_is_a_problem(
+    mode: int, is_problem: bool, site: Path
+) -> None:
+    made = store_of(site)
+    site.chmod(mode)
+
+    assert [text.startswith(PROBLEM) for text in said(check_rights(made, None))] == [is_problem]
+
+
+@pytest.mark.parametrize("name", ["site.toml", "playbooks", "playbooks/deep", "playbooks/deep/restart.yaml"])
+def test_rights_when_everybody_may_write_what_decides_then_is_a_problem(name: str, site: Path) -> None:
+    (site / "playbooks" / "deep").mkdir(parents=True)
+    (site / "playbooks" / "deep" / "restart.yaml").touch(0o644)
+    (site / "playbooks" / "notes.txt").touch()
+    (site / "playbooks" / "notes.txt").chmod(0o666)
+    (site / "site.toml").touch(0o644)
+    made = store_of(site)
+    assert [text[:2] for text in said(check_rights(made, Path("site.toml")))] == [OK]
+    (site / name).chmod((site / name).stat().st_mode | 0o002)
+
+    found = said(check_rights(made, Path("site.toml")))
+
+    assert [(text.startswith(PROBLEM), f"everybody may write {name} " in text) for text in found] == [(True, True)]
+
+
 # -- others
 
 

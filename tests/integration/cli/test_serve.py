@@ -89,6 +89,21 @@ def test_serve_when_started_and_stopped_then_greets_and_ends_with_0(
     assert "defaults are used" not in (site / "err").read_text()
 
 
+@pytest.mark.parametrize("mode", [0o755, 0o777])
+def test_serve_when_everybody_may_write_playbooks_then_its_log_warns(mode: int, port: int, site: Path) -> None:
+    (site / "playbooks").chmod(mode)
+
+    process = start("serve")
+    try:
+        wait_until_ready(process, port)
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=40)
+    finally:
+        process.kill()
+
+    assert ("a file is open to others" in err, "everybody may write playbooks (0777)" in err) == (mode == 0o777,) * 2
+
+
 def test_commands_when_the_engine_runs_then_reach_it_by_the_settings(engine: subprocess.Popen[str]) -> None:
     done = [
         CliRunner().invoke(cli, words)
