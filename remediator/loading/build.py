@@ -50,7 +50,7 @@ from remediator.loading.format import (
     StepKeys,
     VerifyKeys,
 )
-from remediator.loading.read import Problems, fields, read_keys, suggest
+from remediator.loading.read import Problems, fields, in_words, read_keys, suggest
 
 DEFAULT_COOLDOWN = timedelta(minutes=30)
 """A trainer loads its checkpoint and fills the GPU again in that time: sooner, the act's effect cannot be seen."""
@@ -396,12 +396,10 @@ class _Builder:
         match detail["type"]:
             case "missing":
                 message = f"{action.name} needs the param `{name}`"
-            case "string_type":
-                message = f"`{name}` must be text; put quotes round it"
             case "string_pattern_mismatch":
                 message = f"`{name}` cannot be {detail['input']!r}: it must match {detail['ctx']['pattern']}"
             case _:
-                message = f"`{name}`: {detail['msg'].removeprefix('Value error, ')}" if name else detail["msg"]
+                message = in_words(detail, f"`{name}`") if name else detail["msg"]
         self._problems.add(here, message, ParamsError)
 
     def _check_names(

@@ -124,7 +124,6 @@ def _add_detail(detail: ErrorDetails, model: type[BaseModel], document: Document
     name = f"`{next((part for part in reversed(path) if isinstance(part, str)), '')}`"
     if isinstance(path[-1], int):
         name = f"entry {path[-1] + 1} of {name}"
-    context = detail.get("ctx", {})
     match kind:
         case "missing":
             message = f"{name} is missing"
@@ -136,28 +135,42 @@ def _add_detail(detail: ErrorDetails, model: type[BaseModel], document: Document
             message = detail["msg"] if detail["msg"].startswith(("`if`", "a ")) else f"{name}: {detail['msg']}"
         case "duration":
             message = f"{name}: {detail['msg']}"
+        case _:
+            message = in_words(detail, name)
+    problems.add(path, message, _KINDS.get(kind, PlaybookSchemaError))
+
+
+def in_words(detail: ErrorDetails, name: str) -> str:
+    """What is wrong with a value, and what to write.
+
+    Args:
+        detail: pydantic's.
+        name: of the value, as the message is to call it.
+    """
+    kind = detail["type"]
+    context = detail.get("ctx", {})
+    match kind:
         case "enum" | "literal_error":
-            message = f"{name} must be {context['expected']}{suggest(str(detail['input']), _quoted(context), '')}"
+            return f"{name} must be {context['expected']}{suggest(str(detail['input']), _quoted(context), '')}"
         case "greater_than_equal" | "less_than_equal":
             word = "at least" if kind.startswith("greater") else "at most"
-            message = f"{name} must be {word} {context['ge' if kind.startswith('greater') else 'le']}"
+            return f"{name} must be {word} {context['ge' if kind.startswith('greater') else 'le']}"
         case "string_too_short" | "too_short":
-            message = f"{name} must not be empty"
+            return f"{name} must not be empty"
         case "string_type":
-            message = f"{name} must be text; put quotes round it"
+            return f"{name} must be text; put quotes round it"
         case "bool_type":
             word = str(detail["input"])
             is_word = word.lower() in ("yes", "no", "on", "off")
-            message = f"{name} must be true or false" + (f"; {word} is text in YAML 1.2" if is_word else "")
+            return f"{name} must be true or false" + (f"; {word} is text in YAML 1.2" if is_word else "")
         case "int_type" | "float_type" | "int_from_float":
-            message = f"{name} must be a{' whole' if kind.startswith('int') else ''} number"
-        case "list_type":
-            message = f"{name} must be a list"
+            return f"{name} must be a{' whole' if kind.startswith('int') else ''} number"
+        case "list_type" | "tuple_type":
+            return f"{name} must be a list"
         case "dict_type" | "model_type" | "model_attributes_type":
-            message = f"{name} must be a map of keys and values"
+            return f"{name} must be a map of keys and values"
         case _:
-            message = f"{name}: {detail['msg']}"
-    problems.add(path, message, _KINDS.get(kind, PlaybookSchemaError))
+            return f"{name}: {detail['msg'].removeprefix('Value error, ')}"
 
 
 def _quoted(context: Mapping[str, Any]) -> list[str]:

@@ -1,18 +1,46 @@
-"""What the API takes: bodies and queries, checked before the engine sees them and described in OpenAPI."""
+"""What the API takes: bodies and queries, checked before the engine sees them and described in OpenAPI.
+
+``Delivery`` is for the description alone: ``core.decode`` reads deliveries, and takes more than Alertmanager sends.
+"""
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, StringConstraints
+from pydantic_core import PydanticCustomError
 
 # One screen of context without a flood; the audit has all of it.
 DEFAULT_RUNS = 100
 MAX_RUNS = 1000
 
-Why = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=1000)]
+# Of an alert, for the examples in the description.
+_LABELS: dict[str, JsonValue] = {
+    "alertname": "GPUMemoryLeakSlope",
+    "hostname": "gpu-07",
+    "container_name": "trainer-0",
+}
+
+# Something that is a space neither to Python nor to JSON Schema's regular expressions.
+_SAYS_SOMETHING = r"[^\s\x1c-\x1f\x85\ufeff]"
+
+
+def _stripped_why(text: str) -> str:
+    if not re.search(_SAYS_SOMETHING, text):
+        raise PydanticCustomError("says_nothing", "say why; it must not be empty")
+    return text.strip()
+
+
+# Lengths count before spaces are taken off, or they could not be published.
+Why = Annotated[
+    str,
+    StringConstraints(max_length=1000),
+    AfterValidator(_stripped_why),
+    Field(json_schema_extra={"pattern": _SAYS_SOMETHING}),
+]
 # Names go into the audit's actor column: no control characters that would forge a line.
-By = Annotated[str, StringConstraints(strip_whitespace=True, max_length=100, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
+By = Annotated[str, StringConstraints(max_length=100, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$"), AfterValidator(str.strip)]
 
 
 class _Body(BaseModel):
@@ -23,6 +51,8 @@ class _Body(BaseModel):
 
 class RunBody(_Body):
     """Start a run by hand."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"playbook": "restart-on-leak", "labels": _LABELS}]})
 
     playbook: Annotated[str, StringConstraints(min_length=1)] = Field(description="Name of a playbook.")
     labels: dict[str, str] = Field(description="Labels of the alert that it is to be about.")
@@ -38,7 +68,7 @@ class ReasonBody(_Body):
 class ResumeBody(_Body):
     """Go on after a pause."""
 
-    reason: Annotated[str, StringConstraints(strip_whitespace=True, max_length=1000)] = Field(
+    reason: Annotated[str, StringConstraints(max_length=1000), AfterValidator(str.strip)] = Field(
         default="", description="Why; the audit keeps it."
     )
 
@@ -56,3 +86,33 @@ class RunsQuery(BaseModel):
 
     state: Literal["open", "ended", "all"] = Field(default="all", description="Which runs.")
     limit: Annotated[int, Field(ge=1, le=MAX_RUNS)] = Field(default=DEFAULT_RUNS, description="How many, newest first.")
+
+
+class DeliveredAlert(BaseModel):
+    """One label set, firing or resolved. One that cannot be used is counted as bad, and the others go on."""
+
+    status: Literal["firing", "resolved"]
+    labels: dict[str, str]
+    annotations: dict[str, str] = {}
+    startsAt: str = Field(default="", description="RFC 3339; year 1 for none.")
+    endsAt: str = Field(default="", description="RFC 3339; year 1 for none.")
+    generatorURL: str = ""
+    fingerprint: str = ""
+
+
+class Delivery(BaseModel):
+    """Alertmanager's webhook, version 4. Other keys are ignored."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"version": "4", "alerts": [{"status": "firing", "labels": _LABELS}]}]}
+    )
+
+    version: Literal["4"]
+    alerts: list[DeliveredAlert]
+    receiver: str = ""
+    groupKey: str = ""
+    groupLabels: dict[str, str] = {}
+    commonLabels: dict[str, str] = {}
+    commonAnnotations: dict[str, str] = {}
+    externalURL: str = ""
+    truncatedAlerts: int = Field(default=0, ge=0, description="How many Alertmanager left out.")

@@ -51,7 +51,7 @@ def test_change_when_asked_then_the_engine_gets_it_with_the_actor(
         ("/api/v1/runs", {"labels": {}}, "playbook: Field required"),
         ("/api/v1/runs", {"playbook": "p", "labels": {"a": 1}}, "labels.a: Input should be a valid string"),
         ("/api/v1/runs", {"playbook": "p", "labels": {}, "lables": {}}, "lables: Extra inputs are not permitted"),
-        ("/api/v1/runs/r1/cancel", {"reason": " "}, "reason: String should have at least 1 character"),
+        ("/api/v1/runs/r1/cancel", {"reason": " \x1c\ufeff"}, "reason: say why; it must not be empty"),
         ("/api/v1/runs/r1/cancel", {"reason": "x" * 1001}, "reason: String should have at most 1000 characters"),
         ("/api/v1/runs/r1/settle", {"reason": "x", "happened": "yes"}, "happened: Input should be a valid boolean"),
         ("/api/v1/pause", [], "body: Input should be an object"),

@@ -33,18 +33,44 @@ def test_openapi_when_a_route_needs_a_role_then_it_says_which(flask_app: Flask) 
             assert (call.get("security") == []) == (role is None)
 
 
-def test_openapi_when_bodies_are_described_then_they_are_json_schemas() -> None:
-    calls = [call for path in openapi_document()["paths"].values() for call in path.values()]
-    schemas = [call["requestBody"]["content"]["application/json"]["schema"] for call in calls if "requestBody" in call]
+def test_openapi_when_bodies_and_answers_are_described_then_by_schemas_that_say_something() -> None:
+    document = openapi_document()
+    schemas = document["components"]["schemas"]
+    jsonschema.Draft202012Validator.check_schema({"$defs": schemas})
 
-    for schema in schemas:
-        jsonschema.Draft202012Validator.check_schema(schema)
-    assert [sorted(schema.get("properties", {})) for schema in schemas] == [
-        [],
-        ["annotations", "by", "labels", "playbook"],
-        ["by", "reason"],
-        ["by", "happened", "reason"],
-        ["by", "reason"],
-        ["by", "reason"],
-        [],
-    ]
+    told = {}
+    for path, calls in document["paths"].items():
+        for method, call in calls.items():
+            contents = [call["requestBody"]["content"]] if "requestBody" in call else []
+            contents += [answer["content"] for answer in call["responses"].values()]
+            for content in contents:
+                ((media, described),) = content.items()
+                schema = described["schema"]
+                ref = schema.get("items", schema).get("$ref", "")
+                if media == "application/json" and path != "/api/v1/openapi.json":
+                    assert schemas[ref.removeprefix("#/components/schemas/")]["properties"]
+                told.setdefault(f"{method} {path}", []).append(ref.rpartition("/")[2])
+
+    assert told["post /api/v1/alertmanager"][:2] == ["Delivery", "Taken"]
+    assert told["post /api/v1/runs"][:2] == ["RunBody", "Started"]
+    assert told["post /api/v1/runs/{run_id}/settle"][:2] == ["SettleBody", "Settled"]
+    assert told["get /api/v1/runs"][0] == "Run"
+    assert told["post /-/reload"][-2:] == ["NotReloaded", "Problem"]
+
+
+def test_openapi_when_a_field_may_be_absent_then_it_is_not_required_and_never_null() -> None:
+    started = openapi_document()["components"]["schemas"]["Started"]
+
+    assert "refused" not in started["required"]
+    assert started["properties"]["refused"] == {"$ref": "#/components/schemas/Refusal"}
+    assert openapi_document()["components"]["schemas"]["Status"]["properties"]["paused"]["anyOf"][1] == {"type": "null"}
+
+
+def test_openapi_when_calls_are_linked_then_to_those_that_there_are() -> None:
+    calls = [call for path in openapi_document()["paths"].values() for call in path.values()]
+    names = [call["operationId"] for call in calls]
+    links = {name for call in calls for name in call["responses"]["200"].get("links", {})}
+
+    assert len(set(names)) == len(calls)
+    assert links == {"get_run", "post_cancel", "post_settle"}
+    assert links < {*names}

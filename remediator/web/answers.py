@@ -1,0 +1,298 @@
+"""What the API answers, for its description: ``openapi`` makes JSON Schemas of these models.
+
+Answers are made by the engine and not by these, so that describing them costs no call anything; the tests hold real
+answers against them. A field with ``None`` as its default may be absent, and is never null.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, Field, JsonValue
+
+from remediator.core.action import TargetKind
+from remediator.core.event import EventType
+from remediator.core.guard import Word
+from remediator.core.outcome import RunOutcome
+from remediator.core.playbook import OnFailure
+from remediator.core.policy import Mode
+from remediator.core.run import Phase
+from remediator.errors import Reason
+
+Time = Annotated[str, Field(description="UTC, RFC 3339.", examples=["2026-03-01T12:00:00.000000Z"])]
+Count = Annotated[int, Field(ge=0)]
+RunId = Annotated[str, Field(description="Of a run; its first eight characters stand for it where no other has them.")]
+TimeOrNothing = Annotated[str, Field(description='UTC, RFC 3339; "" for none.')]
+Duration = Annotated[str, Field(description="As Prometheus writes it.", examples=["1h30m"])]
+Per = Annotated[dict[str, str], Field(description="The values that say what the run is about.")]
+
+
+class Problem(BaseModel):
+    """Why not, and what to do."""
+
+    error: str
+
+
+class Taken(BaseModel):
+    """A delivery is committed."""
+
+    delivery_id: int
+    alerts: Count
+    bad_alerts: Annotated[Count, Field(description="Members that are no alerts; the audit says why.")]
+
+
+class Pause(BaseModel):
+    """Nothing acts."""
+
+    by: str
+    reason: str
+    at: TimeOrNothing
+
+
+class Head(BaseModel):
+    """The last event of the audit."""
+
+    seq: Count
+    hash: str
+
+
+class Run(BaseModel):
+    """A run as lists show it."""
+
+    run_id: RunId
+    playbook: str
+    case: str
+    per: Per
+    phase: Phase
+    outcome: Annotated[RunOutcome | Literal[""], Field(description='"" until it has ended.')]
+    reason: Annotated[Reason | Literal[""], Field(description="Why it ended so.")]
+    waits_for: Annotated[list[str], Field(description="rule:reason of each rule that it waits for.")]
+    created_at: Time
+    ended_at: TimeOrNothing
+    due_at: Annotated[TimeOrNothing, Field(description='When it is looked at next; "" when only an event wakes it.')]
+    has_acted: bool
+
+
+class RunEvent(BaseModel):
+    """One event of a run, as the audit has it."""
+
+    seq: Annotated[int, Field(ge=1)]
+    at: Time
+    type: EventType
+    actor: Annotated[str, Field(description='"engine", or who asked for it.')]
+    outcome: Annotated[str, Field(description='Of an attempt, a verification or the run; else "".')]
+    target: Annotated[str, Field(description='Its ref; "" for events of no one target.')]
+    data: Annotated[dict[str, JsonValue], Field(description="What docs/reference/events.md says of its type.")]
+
+
+class RunWithEvents(Run):
+    """A run and all that happened in it."""
+
+    events: list[RunEvent]
+
+
+class Status(BaseModel):
+    """What a person wants to see first."""
+
+    version: str
+    ready: bool
+    checks: Annotated[dict[str, str], Field(description='Each "ok", or what is wrong and what to do.')]
+    up_since: Time
+    mode: Mode
+    paused: Annotated[Pause | None, Field(description="null: acts go on.")]
+    playbooks: Annotated[list[str], Field(description="Names of those in force.")]
+    open_alerts: Count
+    open_subjects: Count
+    adopted_subjects: Annotated[Count, Field(description="Fired before a playbook could act on them.")]
+    deliveries_waiting: Annotated[Count, Field(description="Committed and not handled yet.")]
+    runs_by_phase: dict[Phase, Count]
+    open_runs: Annotated[list[Run], Field(description="At most 100, newest first.")]
+    unsettled_runs: Annotated[list[RunId], Field(description="Of unknown outcome: a person has to settle them.")]
+    audit: Head
+
+
+class Refusal(BaseModel):
+    """Why a plan cannot be carried out."""
+
+    reason: Reason
+    detail: str
+
+
+class Started(BaseModel):
+    """A run by hand."""
+
+    run_id: RunId
+    playbook: str
+    case: str
+    per: Per
+    refused: Refusal | None = None
+
+
+class Cancelled(BaseModel):
+    """A run that is to end."""
+
+    run_id: RunId
+    cancelled_by: str
+
+
+class Settled(BaseModel):
+    """A run whose outcome was unknown."""
+
+    run_id: RunId
+    outcome: RunOutcome
+
+
+class Paused(BaseModel):
+    """The engine is paused."""
+
+    paused: Pause
+
+
+class Resumed(BaseModel):
+    """The engine goes on."""
+
+    paused: Literal[False]
+    woken: Annotated[Count, Field(description="Runs that are judged anew.")]
+
+
+class Reloaded(BaseModel):
+    """What is in force."""
+
+    ok: bool
+    playbooks: Annotated[Count, Field(description="How many are in force.")]
+    adopted: Annotated[Count, Field(description="Alerts that fire and are not acted on until they fire anew.")]
+    problems: Annotated[list[str], Field(description="file:line:column: what is wrong.")]
+
+
+class NotReloaded(Reloaded, Problem):
+    """The playbooks have problems; the set before stays in force."""
+
+
+class Health(BaseModel):
+    """The process answers."""
+
+    ok: Literal[True]
+
+
+class Readiness(BaseModel):
+    """Whether it can take deliveries and act on them."""
+
+    ready: bool
+    checks: Annotated[dict[str, str], Field(description='Each "ok", or what is wrong and what to do.')]
+
+
+class Target(BaseModel):
+    """What a step would touch."""
+
+    ref: str
+    kind: TargetKind
+    uid: str
+    name: str
+    host: str
+    cluster: str
+    node: str
+    namespace: str
+    owner: str
+    labels: dict[str, str]
+    state: str
+
+
+class Retry(BaseModel):
+    """How a step is tried again."""
+
+    wait: Duration
+    max_wait: Duration
+    jitter: str
+    attempts: Annotated[int, Field(ge=1)] | None = None
+    budget: Duration | None = None
+
+
+class Step(BaseModel):
+    """One step as it would be done."""
+
+    name: str
+    action: str
+    describes: Annotated[str, Field(description="In words.")]
+    params: dict[str, JsonValue]
+    if_: Annotated[str, Field(alias="if", description='Its condition, "" for none.')]
+    runs: Literal["yes", "no", "decided later"]
+    timeout: Duration
+    retry: Retry
+    on_failure: OnFailure
+    targets: list[Target]
+    affects: Annotated[list[Target] | None, Field(description="What is touched with the targets.")] = None
+    problem: Annotated[str | None, Field(description="Why its targets could not be asked for.")] = None
+
+
+class RuleAnswer(BaseModel):
+    """What one guard rule says."""
+
+    rule: str
+    word: Word
+    reason: Reason
+    detail: str
+    lifts_at: TimeOrNothing
+
+
+class Verdict(BaseModel):
+    """What the guard says: the strictest of its rules."""
+
+    word: Word
+    reasons: list[RuleAnswer]
+    answers: Annotated[list[RuleAnswer], Field(description="Of every rule, those that allow too.")]
+
+
+class Check(BaseModel):
+    """What is looked at afterwards."""
+
+    alert: Literal["resolved"]
+    within: Duration
+
+
+class PlannedRun(BaseModel):
+    """What a playbook would do."""
+
+    playbook: str
+    case: str
+    mode: Mode
+    per: Per
+    run_id: RunId
+    hold: Duration
+    steps: list[Step]
+    resolved: Annotated[list[Step], Field(description="Done once the alert has resolved.")]
+    refused: Annotated[Refusal | None, Field(description="Then there is no more than this.")] = None
+    verify: list[Check] | None = None
+    verdict: Verdict | None = None
+    open_subject: Annotated[str | None, Field(description="Its run is the one there is: no second would start.")] = None
+
+
+class NotMatched(BaseModel):
+    """A playbook that leaves the alert alone."""
+
+    playbook: str
+    why: list[str]
+
+
+class PlannedAlert(BaseModel):
+    """What would be done for one alert."""
+
+    labels: dict[str, str]
+    fingerprint: str
+    status: Literal["firing", "resolved"]
+    matches: list[PlannedRun]
+    not_matched: list[NotMatched]
+    problem: str | None = None
+
+
+class BadAlert(BaseModel):
+    """A member of a delivery that is no alert."""
+
+    index: Count
+    problem: str
+
+
+class DryRun(BaseModel):
+    """What would be done for a delivery."""
+
+    alerts: list[PlannedAlert]
+    bad_alerts: list[BadAlert]
