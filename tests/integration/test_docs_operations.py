@@ -74,6 +74,7 @@ def person(tmp_path: Path) -> Iterator[Reader]:
     }
     for folder in ("etc", "lib", "backups"):
         (tmp_path / folder).mkdir()
+    shutil.copy(DOCS / "verify_audit.py", tmp_path / "etc")  # where an auditor has put it
     env = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     with reader(tmp_path / "etc", instead, env) as made:
         made.read(START)
@@ -87,7 +88,7 @@ def test_operations_when_followed_command_by_command_then_all_is_as_it_says(pers
     assert person.read((DOCS / "operations.md").read_text("utf-8")) > 10
 
 
-@pytest.mark.parametrize("page", ["rotate-tokens.md", "pause-at-night.md"])
+@pytest.mark.parametrize("page", ["rotate-tokens.md", "pause-at-night.md", "verify-the-audit.md"])
 def test_howto_when_followed_command_by_command_then_all_is_as_it_says(page: str, person: Reader) -> None:
     assert person.read((DOCS / "howto" / page).read_text("utf-8")) > 2
 

@@ -7,6 +7,7 @@ that covers them, and only then.
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 import os
@@ -436,6 +437,17 @@ def test_commands_when_an_export_was_changed_then_say_so_by_their_exit_codes(
         assert our_code == 1 or (bad == 1 and our_code == NO_WHOLE_EXPORT)
         assert their_code == 1
         assert f"CHANGED: event {bad}: " in their_words
+
+
+def test_second_verifier_when_read_then_imports_the_standard_library_alone() -> None:
+    imported = {
+        alias.name
+        for node in ast.walk(ast.parse(FILE.read_text()))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in (node.names if isinstance(node, ast.Import) else [ast.alias(node.module or "")])
+    }
+    assert imported <= sys.stdlib_module_names
+    assert "hashlib" in imported
 
 
 def test_second_command_when_there_is_nothing_to_read_then_says_so(tmp_path: Path) -> None:
