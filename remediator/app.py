@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,6 +20,7 @@ from remediator.clients.ports import AlertmanagerReader, Clients, DockerHost, Re
 from remediator.core.action import JsonValue
 from remediator.core.alert import RawDelivery
 from remediator.core.event import Event, EventType, utc_text
+from remediator.core.run import Phase
 from remediator.engine.clock import Clock, SystemClock
 from remediator.engine.dispatch import Dispatch
 from remediator.engine.dryrun import Wiring, dry_run
@@ -35,7 +37,8 @@ from remediator.engine.reserve import Reserver
 from remediator.errors import PlaybooksRefusedError, RequestError, StoreUnavailableError
 from remediator.loading import LoadContext, Loaded, load
 from remediator.settings import Settings, notify_urls, read_secret_file, secret_values
-from remediator.store import audit, inbox, runs, subjects
+from remediator.store import audit, inbox, room, runs, subjects
+from remediator.store.connection import store_path
 from remediator.store.engine import Store, open_readonly, open_store
 from remediator.store.runs import RunRow
 from remediator.telemetry import Metrics, configure_logging, get_logger
@@ -495,8 +498,24 @@ class App:
         metrics.watch(metrics.paused, lambda: float(self._read(self._pause) is not None))
         metrics.watch(metrics.open_episodes, lambda: float(self._read(subjects.n_open)[0]))
         metrics.watch(metrics.open_subjects, lambda: float(self._read(subjects.n_open)[1]))
+        metrics.watch(metrics.inbox_deliveries, lambda: float(self._read(inbox.n_unhandled)))
+        metrics.watch(metrics.inbox_oldest, self._inbox_age_s)
+        path = store_path(self.settings.store_url)
+        metrics.watch(metrics.store_size, lambda: float(room.n_bytes_used(path)))
+        metrics.watch(metrics.store_free, lambda: float(room.n_bytes_free(path)))
+        metrics.watch(metrics.time, lambda: self._clock.now().timestamp())
+        for phase in Phase:
+            if phase is not Phase.CLOSED:
+                metrics.watch(metrics.open_runs.labels(phase.value), partial(self._n_runs_in, phase))
         metrics.watch(metrics.due_runs, lambda: float(self._dispatch.counts()[0]))
         metrics.watch(metrics.overdue_runs, lambda: float(self._dispatch.counts()[1]))
+
+    def _inbox_age_s(self) -> float:
+        oldest = self._read(lambda conn: inbox.unhandled(conn, 1))
+        return max(0.0, (self._clock.now() - oldest[0].received_at).total_seconds()) if oldest else 0.0
+
+    def _n_runs_in(self, phase: Phase) -> float:
+        return float(self._read(runs.count_by_phase).get(phase.value, 0))
 
     def _read(self, question: Callable[[Any], Any]) -> Any:
         with self._store.read() as conn:

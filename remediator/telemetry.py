@@ -20,6 +20,7 @@ from prometheus_client import (
     Gauge,
     Histogram,
     Info,
+    ProcessCollector,
     disable_created_metrics,
     generate_latest,
 )
@@ -41,7 +42,12 @@ _COMMIT_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.
 
 # Control and format characters: a log reader's terminal must not be steered, nor a line be forged. Line separators and
 # bidirectional overrides are among them. A lone surrogate could not be written at all.
-_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
+# Source: Unicode 17, categories Cc, Cf, Cs, Zl, Zp.
+_UNSAFE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b-\u200f\u2028-\u202e"
+    "\u2060-\u206f\ufeff\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3"
+    "\U0001d173-\U0001d17a\U000e0001-\U000e007f\ud800-\udfff]"
+)
 _REDACTED = "[redacted]"
 # Short values would strike out ordinary words; a secret so short protects nothing.
 _MIN_SECRET_LENGTH = 6
@@ -68,6 +74,21 @@ class Metrics:
             "remediator_delivery_answer_seconds",
             "From a webhook body that is read whole to its answer; includes the commit.",
             buckets=_ANSWER_BUCKETS_S,
+            registry=registry,
+        )
+        self.last_delivery_time = Gauge(
+            "remediator_last_delivery_timestamp_seconds",
+            "When the newest delivery was committed, unix time; 0 before the first since the start.",
+            registry=registry,
+        )
+        self.inbox_deliveries = Gauge(
+            "remediator_inbox_deliveries",
+            "Committed deliveries whose alerts have not been handled yet.",
+            registry=registry,
+        )
+        self.inbox_oldest = Gauge(
+            "remediator_inbox_oldest_seconds",
+            "Age of the oldest delivery that has not been handled yet, 0 when none waits.",
             registry=registry,
         )
         self.alerts = Counter(
@@ -139,6 +160,17 @@ class Metrics:
             "1 while the store commits, 0 while deliveries are answered with 503.",
             registry=registry,
         )
+        self.store_size = Gauge(
+            "remediator_store_bytes", "The store's file and its write-ahead log.", registry=registry
+        )
+        self.store_free = Gauge(
+            "remediator_store_free_bytes", "Free on the file system that holds the store.", registry=registry
+        )
+        self.time = Gauge(
+            "remediator_time_seconds",
+            "The engine's clock at the scrape, unix time: to be compared with the time of the scrape.",
+            registry=registry,
+        )
         self.unexpected_errors = Counter(
             "remediator_unexpected_errors",
             "Errors that nobody foresaw, by the place that went on without what failed. Each is a bug; the log has it.",
@@ -159,11 +191,18 @@ class Metrics:
             "Alerts that an Alertmanager lists for our receiver and that were never delivered here.",
             registry=registry,
         )
+        self.open_runs = Gauge(
+            "remediator_open_runs",
+            "Runs that may have something to do yet, by phase; one that has ended may have messages left to send.",
+            ("phase",),
+            registry=registry,
+        )
         self.due_runs = Gauge("remediator_due_runs", "Runs with a due time, future or past.", registry=registry)
         self.overdue_runs = Gauge(
             "remediator_overdue_runs", "Runs whose due time has passed and that no worker has taken.", registry=registry
         )
         Info("remediator_build", "Version of this engine.", registry=registry).info({"version": __version__})
+        ProcessCollector(registry=registry)
 
     def watch(self, gauge: Gauge, read: Callable[[], float]) -> None:
         """Let a gauge ask ``read`` at each scrape.

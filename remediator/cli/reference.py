@@ -172,6 +172,7 @@ def metrics_page() -> str:
         "# Metrics",
         "",
         "What `/metrics` shows. Labels are closed sets, or names that the site itself gave; never alert labels.",
+        "Beside these there is `process_*`, as most programs have it: memory, CPU time, open files, time of the start.",
         "",
     ]
     return "\n".join([*lines, *_table(("metric", "type", "labels", "meaning"), sorted(rows)), ""])
@@ -180,7 +181,8 @@ def metrics_page() -> str:
 def _metrics() -> Iterator[tuple[Any, str]]:
     """Every family and the names of its labels, which prometheus_client shows nowhere but on its private side."""
     for metric in Metrics().registry._collector_to_names:
-        assert isinstance(metric, MetricWrapperBase)
+        if not isinstance(metric, MetricWrapperBase):
+            continue  # the collector of the process
         labels = ", ".join(f"`{name}`" for name in metric._labelnames)
         for family in metric.describe():
             yield family, labels

@@ -58,6 +58,8 @@ def webhook_routes(app: App, is_draining: Callable[[], bool]) -> Blueprint:
     @routes.after_request
     def count(response: Response) -> Response:
         app.metrics.deliveries.labels(str(response.status_code)).inc()
+        if response.status_code == 200:
+            app.metrics.last_delivery_time.set_to_current_time()
         app.metrics.delivery_answer.observe(time.monotonic() - g.started)
         return response
 

@@ -1,6 +1,7 @@
 import io
 import json
 import logging
+import unicodedata
 from collections.abc import Iterator
 
 import pytest
@@ -133,6 +134,14 @@ def test_debug_log_when_level_is_info_then_nothing() -> None:
     assert stream.getvalue() == ""
 
 
+def test_escape_control_when_any_letter_is_invisible_then_it_is_written_out() -> None:
+    invisible = [
+        chr(code) for code in range(0x110000) if unicodedata.category(chr(code)) in ("Cc", "Cf", "Cs", "Zl", "Zp")
+    ]
+
+    assert [char for char in invisible if escape_control(char) == char] == []
+
+
 def test_escape_control_when_text_is_plain_then_it_stays() -> None:
     assert escape_control("GPU-07 é 日本 / \\ ok") == "GPU-07 é 日本 / \\ ok"
 
@@ -142,8 +151,11 @@ def test_metrics_when_exposed_then_names_follow_the_conventions() -> None:
 
     families = list(text_string_to_metric_families(metrics.expose().decode()))
 
-    assert {family.name for family in families} == {
+    assert {family.name for family in families if not family.name.startswith("process_")} == {
         "remediator_deliveries",
+        "remediator_last_delivery_timestamp_seconds",
+        "remediator_inbox_deliveries",
+        "remediator_inbox_oldest_seconds",
         "remediator_delivery_answer_seconds",
         "remediator_alerts",
         "remediator_bad_alerts",
@@ -160,6 +172,10 @@ def test_metrics_when_exposed_then_names_follow_the_conventions() -> None:
         "remediator_playbook_reload_success_timestamp_seconds",
         "remediator_auth_failures",
         "remediator_store_ok",
+        "remediator_store_bytes",
+        "remediator_store_free_bytes",
+        "remediator_time_seconds",
+        "remediator_open_runs",
         "remediator_paused",
         "remediator_open_episodes",
         "remediator_open_subjects",

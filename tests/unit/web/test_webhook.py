@@ -1,6 +1,7 @@
 import base64
 import json
 import threading
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -34,6 +35,19 @@ def test_delivery_when_accepted_then_200_and_the_engine_has_it_as_it_came(
     assert datetime.now(UTC) - raw.received_at < timedelta(seconds=30)
     assert _count(engine, 200) == 1
     assert engine.metrics.registry.get_sample_value("remediator_delivery_answer_seconds_count") == 1
+
+
+def test_time_of_the_last_delivery_when_one_is_refused_then_stays(
+    client: FlaskClient, engine: RecordingApp, bearer: Bearer
+) -> None:
+    def last() -> float:
+        return engine.metrics.registry.get_sample_value("remediator_last_delivery_timestamp_seconds") or 0
+
+    client.post(URL, data=BODY)
+    refused = last()
+    client.post(URL, data=BODY, headers=bearer("deliver"))
+
+    assert (refused, last() == pytest.approx(time.time(), abs=30)) == (0, True)
 
 
 @pytest.mark.parametrize("content_type", ["application/json", "application/json; charset=utf-8", "text/plain", None])
