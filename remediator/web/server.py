@@ -12,7 +12,6 @@ import contextlib
 import resource
 import signal
 import socket
-import ssl
 import threading
 from collections.abc import Iterator
 from types import TracebackType
@@ -26,6 +25,8 @@ from remediator.telemetry import get_logger
 from remediator.web.app import create_app
 from remediator.web.auth import Authenticator
 from remediator.web.door import Door, HeadDeadline
+from remediator.web.loop_errors import LoopErrors
+from remediator.web.tls import RenewedCertificate
 
 if TYPE_CHECKING:
     from remediator.app import App
@@ -139,6 +140,7 @@ class _Listening:
     async def run(self, *, with_signals: bool = False) -> None:
         """Serve until ``stop``."""
         self._loop = asyncio.get_running_loop()
+        self._loop.set_exception_handler(LoopErrors())
         if with_signals:
             for number in (signal.SIGTERM, signal.SIGINT):
                 self._loop.add_signal_handler(number, self._stop_now, signal.Signals(number).name)
@@ -201,18 +203,10 @@ def _uvicorn_config(door: Door, settings: Settings) -> uvicorn.Config:
         backlog=_BACKLOG,
         timeout_keep_alive=_KEEP_ALIVE_S,
         timeout_graceful_shutdown=_LAST_ANSWERS_S,
-        ssl_certfile=settings.tls_cert,
-        ssl_keyfile=settings.tls_key,
-        ssl_ca_certs=str(settings.tls_client_ca) if settings.tls_client_ca else None,
-        ssl_cert_reqs=ssl.CERT_REQUIRED if settings.tls_client_ca else ssl.CERT_NONE,
     )
-    try:
-        config.load()
-    except OSError as error:
-        raise SettingsError(
-            f"tls_cert, tls_key or tls_client_ca cannot be used: {error.strerror or error}; they must be PEM files that"
-            " belong together"
-        ) from error
+    config.load()
+    certificate = RenewedCertificate.of(settings)
+    config.ssl = certificate.context if certificate else None
     return config
 
 

@@ -1,7 +1,6 @@
-import datetime as dt
 import http.client
-import ipaddress
 import os
+import shutil
 import signal
 import socket
 import ssl
@@ -15,11 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
+from certificates import make_certificates
 from recording_app import RecordingApp
 from remediator.errors import SettingsError, StoreInUseError
 from remediator.settings import load_settings
@@ -32,6 +28,7 @@ Serve = Callable[..., Any]
 # A server in a process of its own, for signals. It says what the engine was asked.
 _SERVER = """
 import sys
+from certificates import make_certificates
 from recording_app import RecordingApp
 from remediator.settings import load_settings
 from remediator.web.server import serve
@@ -240,41 +237,7 @@ def test_process_when_sighup_then_playbooks_are_loaded_again_and_it_goes_on(
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """ca.pem, server.pem/.key, client.pem/.key."""
-    folder = tmp_path_factory.mktemp("tls")
-    now = dt.datetime.now(dt.UTC)
-
-    def make(name: str, issuer: tuple[x509.Name, ec.EllipticCurvePrivateKey] | None) -> ec.EllipticCurvePrivateKey:
-        key = ec.generate_private_key(ec.SECP256R1())
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        issued_by, signer = issuer or (subject, key)
-        certificate = (
-            x509.CertificateBuilder()
-            .subject_name(subject)
-            .issuer_name(issued_by)
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - dt.timedelta(hours=1))
-            .not_valid_after(now + dt.timedelta(hours=1))
-            .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
-            .add_extension(
-                x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False
-            )
-            .sign(signer, hashes.SHA256())
-        )
-        (folder / f"{name}.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-        (folder / f"{name}.key").write_bytes(
-            key.private_bytes(
-                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-            )
-        )
-        return key
-
-    ca_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "ca")])
-    ca_key = make("ca", None)
-    make("server", (ca_name, ca_key))
-    make("client", (ca_name, ca_key))
-    return folder
+    return make_certificates(tmp_path_factory.mktemp("tls"))
 
 
 def test_tls_when_configured_then_https_answers(certificates: Path, serve: Serve) -> None:
@@ -309,3 +272,64 @@ def test_tls_when_files_do_not_belong_together_then_says_so(certificates: Path) 
 
     with pytest.raises(SettingsError, match="tls_cert, tls_key or tls_client_ca cannot be used"):
         start_in_thread(RecordingApp(settings))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def generations(tmp_path: Path) -> dict[str, Path]:
+    """Certificates of two CAs, and those in use, which begin as the old ones."""
+    for name in ("old", "new"):
+        (tmp_path / name).mkdir()
+        make_certificates(tmp_path / name)
+    shutil.copytree(tmp_path / "old", tmp_path / "used")
+    return {name: tmp_path / name for name in ("old", "new", "used")}
+
+
+def trusting(folder: Path, *, client: Path | None = None) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=str(folder / "ca.pem"))
+    if client is not None:
+        context.load_cert_chain(client / "client.pem", client / "client.key")
+    return context
+
+
+def test_tls_when_the_certificate_is_renewed_then_new_connections_get_it_and_the_old_goes_on(
+    generations: dict[str, Path], serve: Serve
+) -> None:
+    old, new, used = generations.values()
+    served = serve(tls_cert=used / "server.pem", tls_key=used / "server.key")
+    context = trusting(old)
+    with closing(http.client.HTTPSConnection(served.running.address, context=context, timeout=10)) as connection:
+        connection.request("POST", URL, b"{}", JSON)
+        connection.getresponse().read()
+        # One after the other, as a program renews them: between the two they do not belong together.
+        shutil.copy(new / "server.pem", used)
+        assert _posts(served.running.address, 1, trusting(old)) == [200]
+        shutil.copy(new / "server.key", used)
+        assert _posts(served.running.address, 1, trusting(new)) == [200]
+        with pytest.raises(ssl.SSLCertVerificationError):
+            _posts(served.running.address, 1, trusting(old))
+        connection.request("POST", URL, b"{}", JSON)
+        assert connection.getresponse().status == 200
+
+
+def test_tls_when_its_files_are_gone_then_the_last_certificate_stays_in_use(
+    generations: dict[str, Path], serve: Serve
+) -> None:
+    old, _, used = generations.values()
+    served = serve(tls_cert=used / "server.pem", tls_key=used / "server.key")
+    (used / "server.pem").unlink()
+
+    assert _posts(served.running.address, 1, trusting(old)) == [200]
+
+
+def test_tls_when_the_clients_ca_is_renewed_then_certificates_of_the_old_one_are_refused(
+    generations: dict[str, Path], serve: Serve
+) -> None:
+    old, new, used = generations.values()
+    served = serve(tls_cert=used / "server.pem", tls_key=used / "server.key", tls_client_ca=used / "ca.pem")
+    assert _posts(served.running.address, 1, trusting(old, client=old)) == [200]
+
+    shutil.copy(new / "ca.pem", used)
+
+    assert _posts(served.running.address, 1, trusting(old, client=new)) == [200]
+    with pytest.raises((ssl.SSLError, ConnectionError)):
+        _posts(served.running.address, 1, trusting(old, client=old))

@@ -1,0 +1,95 @@
+"""The certificate that HTTPS is served with: files → an ``SSLContext`` that takes up renewed ones by itself.
+
+Certificates are renewed every few weeks by programs that know nothing of this one. So the files are looked at in each
+handshake, and read again when they changed, like token files: no restart, and connections under way keep theirs.
+
+Must never: answer with half of a renewal, or stop answering because of a bad file. What was valid stays in use until
+certificate, key and CA can be used together.
+"""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+from remediator.errors import SettingsError
+from remediator.settings import Settings
+from remediator.telemetry import get_logger
+
+_log = get_logger(__name__)
+
+# (device, inode, size, time in ns), as for token files; None: it cannot be seen.
+_Stamp = tuple[int, int, int, int] | None
+
+
+class RenewedCertificate:
+    """Certificate, key and clients' CA of the settings. For one event loop.
+
+    Attributes:
+        context: to serve with; its handshakes use the newest files that could be read.
+    """
+
+    def __init__(self, cert: Path, key: Path, client_ca: Path | None) -> None:
+        """Read the files.
+
+        Args:
+            cert: PEM with its chain.
+            client_ca: callers must show a certificate of it; None = they need none.
+
+        Raises:
+            SettingsError: they cannot be used together.
+        """
+        self._cert, self._key, self._client_ca = cert, key, client_ca
+        self._stamps = self._look()
+        self.context = self._newest = self._read()
+        # Called in every handshake, also of clients that name no server.
+        self.context.sni_callback = self._use_newest
+
+    @classmethod
+    def of(cls, settings: Settings) -> RenewedCertificate | None:
+        """None where plain HTTP is served.
+
+        Raises:
+            SettingsError: as for the class.
+        """
+        if settings.tls_cert is None or settings.tls_key is None:
+            return None
+        return cls(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
+
+    def _use_newest(self, connection: ssl.SSLSocket | ssl.SSLObject, _name: str | None, _: ssl.SSLContext) -> None:
+        stamps = self._look()
+        if stamps != self._stamps:
+            # Before reading: what changes meanwhile is read again in the next handshake.
+            self._stamps = stamps
+            try:
+                self._newest = self._read()
+            except SettingsError as error:
+                _log.error("TLS files not read; the last certificate stays in use", problem=str(error))
+            else:
+                _log.info("TLS files read again", cert=str(self._cert))
+        connection.context = self._newest
+
+    def _read(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        try:
+            context.load_cert_chain(self._cert, self._key)
+            if self._client_ca is not None:
+                context.load_verify_locations(self._client_ca)
+                context.verify_mode = ssl.CERT_REQUIRED
+        except OSError as error:
+            raise SettingsError(
+                f"tls_cert, tls_key or tls_client_ca cannot be used: {error.strerror or error}; they must be PEM files"
+                " that belong together"
+            ) from error
+        return context
+
+    def _look(self) -> tuple[_Stamp, ...]:
+        return tuple(_stamp(file) for file in (self._cert, self._key, self._client_ca) if file is not None)
+
+
+def _stamp(file: Path) -> _Stamp:
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
