@@ -40,7 +40,12 @@ from remediator.errors import SettingsError
 DEFAULT_CONFIG = Path("remediator.toml")
 PREFIX = "REMEDIATOR_"
 # Variables that are no settings: of commands that call a running engine, and of the test suite.
-NOT_SETTINGS = frozenset({"REMEDIATOR_URL", "REMEDIATOR_TOKEN_FILE", "REMEDIATOR_REQUIRE"})
+NOT_SETTINGS = frozenset(
+    {
+        *("REMEDIATOR_URL", "REMEDIATOR_TOKEN_FILE", "REMEDIATOR_CLIENT_CERT", "REMEDIATOR_CLIENT_KEY"),
+        "REMEDIATOR_REQUIRE",
+    }
+)
 TEST_PREFIX = "REMEDIATOR_TEST_"
 
 _SIZE = re.compile(r"(\d+)\s*(|B|KiB|MiB|GiB)")
@@ -235,7 +240,10 @@ class Settings(BaseSettings):
     playbooks: Paths = Field(default=(Path("playbooks"),), description="Folders and files with playbooks and policies.")
     watch_playbooks: bool = Field(default=True, description="Reload when a playbook file changes.")
     auth: AuthSettings = Field(default=AuthSettings(), description="Who may call.")
-    tls_cert: Path | None = Field(default=None, description="Certificate to serve HTTPS with, PEM with its chain.")
+    tls_cert: Path | None = Field(
+        default=None,
+        description="Certificate to serve HTTPS with, PEM with its chain; these files are read again when they change.",
+    )
     tls_key: Path | None = Field(default=None, description="Its key.")
     tls_client_ca: Path | None = Field(default=None, description="CA that callers' certificates must be signed by.")
     label_map: LabelMapSettings = Field(

@@ -1,6 +1,6 @@
 """The running engine, as the commands that change something reach it.
 
-Takes → gives: ``--url`` and ``--token-file`` → JSON answers of the engine's HTTP API.
+Takes → gives: ``--url``, ``--token-file`` and ``--cert`` → JSON answers of the engine's HTTP API.
 
 Must never: follow a redirect (a POST would become a GET, and a token would go to a login page), show a token, or leave
 it open whether a request that got no answer may have been carried out.
@@ -8,7 +8,10 @@ it open whether a request that got no answer may have been carried out.
 
 from __future__ import annotations
 
+import functools
+import ssl
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -37,21 +40,80 @@ _TEXT_LIMIT = 300
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def engine_options(command: F) -> F:
-    """``--url`` and ``--token-file``, handed on as ``url`` and ``token_file``."""
-    command = click.option(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """Where the engine is, and what to show it.
+
+    Attributes:
+        url: None = where the settings let it listen.
+        token_file: None = no token, enough for an engine without tokens.
+        cert, key: a client certificate, PEM; None = none, or for the key: it is in the certificate's file.
+    """
+
+    url: str | None = None
+    token_file: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
+
+
+def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """``--url``, ``--token-file``, ``--cert`` and ``--key``, handed on as ``access``."""
+
+    @functools.wraps(command)
+    def with_access(
+        *args: Any, url: str | None, token_file: Path | None, cert: Path | None, key: Path | None, **options: Any
+    ) -> Any:
+        return command(*args, access=Access(url=url, token_file=token_file, cert=cert, key=key), **options)
+
+    decorated = certificate_options(with_access)
+    decorated = click.option(
         "--token-file",
         envvar="REMEDIATOR_TOKEN_FILE",
         show_envvar=True,
         type=click.Path(path_type=Path, dir_okay=False),
         help="File with the API token to use.",
-    )(command)
+    )(decorated)
     return click.option(
         "--url",
         envvar="REMEDIATOR_URL",
         show_envvar=True,
         help="Address of the running engine.  [default: where the settings let it listen]",
+    )(decorated)
+
+
+def certificate_options(command: F) -> F:
+    """``--cert`` and ``--key``, for an engine with ``tls_client_ca``, handed on as ``cert`` and ``key``."""
+    file = click.Path(path_type=Path, dir_okay=False, exists=True, readable=True)
+    command = click.option(
+        "--key", envvar="REMEDIATOR_CLIENT_KEY", show_envvar=True, type=file, help="Its key, where not in that file."
     )(command)
+    return click.option(
+        "--cert",
+        envvar="REMEDIATOR_CLIENT_CERT",
+        show_envvar=True,
+        type=file,
+        help="Client certificate (PEM), for an engine that asks for one.",
+    )(command)
+
+
+def certificate(cert: Path | None, key: Path | None) -> str | tuple[str, str] | None:
+    """A client certificate as requests takes it.
+
+    Raises:
+        SettingsError: the files are none, or do not belong together.
+    """
+    if cert is None:
+        if key is not None:
+            raise SettingsError("--key needs --cert")
+        return None
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(cert, key)
+    except OSError as error:
+        raise SettingsError(
+            f"--cert {cert} cannot be used: {error.strerror or error}; it must be a PEM file, with the key in it or in"
+            " --key"
+        ) from error
+    return (str(cert), str(key)) if key else str(cert)
 
 
 class _BearerToken(AuthBase):
@@ -71,25 +133,30 @@ class EngineClient:
     Args:
         url: base address, without a trailing path (``http://127.0.0.1:9095``).
         token: "" = none, enough for an engine without tokens.
+        cert: file or files of a client certificate, None = none.
     """
 
-    def __init__(self, url: str, token: str = "") -> None:
+    def __init__(self, url: str, token: str = "", cert: str | tuple[str, str] | None = None) -> None:
         self.url = url.rstrip("/")
         self._shown = shown_url(self.url)
         self._has_token = bool(token)
         self._session = requests.Session()
+        self._session.cert = cert
         self._session.auth = _BearerToken(token) if token else None
         self._session.headers["Accept"] = "application/json"
 
     @classmethod
-    def of(cls, invocation: Invocation, url: str | None, token_file: Path | None) -> EngineClient:
+    def of(cls, invocation: Invocation, access: Access) -> EngineClient:
         """The client that the options of ``engine_options`` mean.
 
         Raises:
-            SettingsError: the settings, needed for the default address, are wrong, or the token is no token.
+            SettingsError: the settings, needed for the default address, are wrong, the token is no token, or the
+                certificate cannot be used.
             UnreachableError: the token file cannot be read.
         """
-        return cls(url or local_url(invocation.settings()), read_token(token_file) if token_file else "")
+        token = read_token(access.token_file) if access.token_file else ""
+        cert = certificate(access.cert, access.key)
+        return cls(access.url or local_url(invocation.settings()), token, cert)
 
     def get(self, path: str, *, has: Collection[str]) -> dict[str, Any]:
         """The map that GET answers.
@@ -149,7 +216,8 @@ class EngineClient:
             ) from error
         except requests.exceptions.SSLError as error:
             raise UnreachableError(
-                f"{self._shown}: TLS failed ({cause(error)}); a private CA goes into REQUESTS_CA_BUNDLE"
+                f"{self._shown}: TLS failed ({cause(error)}); a private CA goes into REQUESTS_CA_BUNDLE,"
+                " a client certificate into --cert and --key"
             ) from error
         except (requests.ConnectionError, requests.Timeout) as error:
             raise UnreachableError(

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
-from remediator.cli.api_client import EngineClient, engine_options, path_of_run
+from remediator.cli.api_client import Access, EngineClient, engine_options, path_of_run
 from remediator.cli.invocation import Invocation
 from remediator.cli.person import by_option, reason_option
 from remediator.cli.terminal import json_option, print_json, say
@@ -19,14 +17,12 @@ from remediator.cli.terminal import json_option, print_json, say
 @engine_options
 @json_option
 @click.pass_obj
-def cancel(
-    invocation: Invocation, run: str, reason: str, by: str, url: str | None, token_file: Path | None, as_json: bool
-) -> None:
+def cancel(invocation: Invocation, run: str, reason: str, by: str, access: Access, as_json: bool) -> None:
     """End RUN if it waits; if it acts, stop it after the step under way.
 
     RUN is a run's id, as remediator runs shows it, or at least its first 8 characters where no other run begins so.
     """
-    client = EngineClient.of(invocation, url, token_file)
+    client = EngineClient.of(invocation, access)
     answer = client.post(path_of_run(run, "cancel"), {"reason": reason, "by": by}, has=["run_id"])
     if as_json:
         print_json(answer)

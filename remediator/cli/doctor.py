@@ -11,9 +11,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 
 import click
 
+from remediator.cli.api_client import certificate, certificate_options
 from remediator.cli.doctor_local import check_clock, check_playbooks, check_rights, check_settings, check_store
 from remediator.cli.doctor_network import (
     check_alertmanager,
@@ -40,9 +42,17 @@ Check = Callable[[], Iterator[Finding]]
     help="An Alertmanager to try instead of alertmanager.urls; repeatable.",
 )
 @click.option("--prometheus-url", "prometheis", multiple=True, help="A Prometheus to try; repeatable.")
+@certificate_options
 @json_option
 @click.pass_context
-def doctor(ctx: click.Context, alertmanagers: tuple[str, ...], prometheis: tuple[str, ...], as_json: bool) -> None:
+def doctor(
+    ctx: click.Context,
+    alertmanagers: tuple[str, ...],
+    prometheis: tuple[str, ...],
+    cert: Path | None,
+    key: Path | None,
+    as_json: bool,
+) -> None:
     """Try everything the engine needs and say what to mend.
 
     Settings, playbooks, the store, rights of files, Docker hosts, the clock, the engine's own address, Alertmanagers
@@ -52,7 +62,7 @@ def doctor(ctx: click.Context, alertmanagers: tuple[str, ...], prometheis: tuple
     A warning leaves the exit code at 0, a problem makes it 1.
     """
     found: list[Finding] = []
-    for name, check in _checks(ctx.obj, alertmanagers, prometheis):
+    for name, check in _checks(ctx.obj, alertmanagers, prometheis, certificate(cert, key)):
         _show_progress(f"looking at {name} …")
         for finding in check():
             found.append(finding)
@@ -76,7 +86,10 @@ def _show_progress(text: str) -> None:
 
 
 def _checks(
-    invocation: Invocation, alertmanagers: tuple[str, ...], prometheis: tuple[str, ...]
+    invocation: Invocation,
+    alertmanagers: tuple[str, ...],
+    prometheis: tuple[str, ...],
+    client_cert: str | tuple[str, str] | None,
 ) -> Iterator[tuple[str, Check]]:
     yield "the clock", check_clock
     try:
@@ -90,7 +103,7 @@ def _checks(
     yield "rights of files", partial(check_rights, settings, invocation.config_path)
     yield "Docker", partial(check_docker, settings)
     for url in our_urls(settings):
-        yield shown_url(url), partial(check_receiver, url)
+        yield shown_url(url), partial(check_receiver, url, client_cert)
     for url in alertmanagers or settings.alertmanager.urls:
         yield shown_url(url), partial(check_alertmanager, url, settings)
     for url in prometheis:

@@ -68,14 +68,18 @@ def our_urls(settings: Settings) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*((settings.public_url,) if settings.public_url else ()), *local)))
 
 
-def check_receiver(url: str) -> Iterator[Finding]:
-    """Does the engine answer there itself, a POST too, without a redirect?"""
+def check_receiver(url: str, cert: str | tuple[str, str] | None = None) -> Iterator[Finding]:
+    """Does the engine answer there itself, a POST too, without a redirect?
+
+    Args:
+        cert: file or files of a client certificate to show it.
+    """
     check = f"engine {shown_url(url)}"
-    healthz = _fetch("GET", f"{url}/healthz")
+    healthz = _fetch("GET", f"{url}/healthz", cert=cert)
     if isinstance(healthz, str):
         yield warning(check, f"does not answer ({healthz})", "start it with remediator serve, then look again")
         return
-    webhook = _fetch("POST", url + WEBHOOK_PATH)
+    webhook = _fetch("POST", url + WEBHOOK_PATH, cert=cert)
     if isinstance(webhook, str):
         yield problem(check, f"its webhook does not answer ({webhook})", "look at the engine's log")
         return

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
-from remediator.cli.api_client import EngineClient, engine_options
+from remediator.cli.api_client import Access, EngineClient, engine_options
 from remediator.cli.invocation import Invocation
 from remediator.cli.person import by_option
 from remediator.cli.terminal import json_option, print_json, say
@@ -18,13 +16,9 @@ from remediator.cli.terminal import json_option, print_json, say
 @engine_options
 @json_option
 @click.pass_obj
-def resume(
-    invocation: Invocation, reason: str, by: str, url: str | None, token_file: Path | None, as_json: bool
-) -> None:
+def resume(invocation: Invocation, reason: str, by: str, access: Access, as_json: bool) -> None:
     """End a pause. Plans that waited are judged anew, oldest first."""
-    answer = EngineClient.of(invocation, url, token_file).post(
-        "/api/v1/resume", {"reason": reason, "by": by}, has=["paused"]
-    )
+    answer = EngineClient.of(invocation, access).post("/api/v1/resume", {"reason": reason, "by": by}, has=["paused"])
     if as_json:
         print_json(answer)
     else:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import Any
 
 import click
 
 from remediator.cli.alert_options import PAIR, Pair, alert_options, as_map
-from remediator.cli.api_client import EngineClient, engine_options, path_of_run
+from remediator.cli.api_client import Access, EngineClient, engine_options, path_of_run
 from remediator.cli.invocation import Invocation
 from remediator.cli.person import by_option
 from remediator.cli.runs import RUN_NAMES, run_state
@@ -38,8 +37,7 @@ def run(
     annotation: tuple[Pair, ...],
     by: str,
     wait: bool,
-    url: str | None,
-    token_file: Path | None,
+    access: Access,
     as_json: bool,
 ) -> None:
     """Start PLAYBOOK by hand, as if an alert with these labels fired.
@@ -53,7 +51,7 @@ def run(
     if not labels:
         raise click.UsageError("give the alert's labels: --alert LABEL=VALUE")
     invocation: Invocation = ctx.obj
-    client = EngineClient.of(invocation, url, token_file)
+    client = EngineClient.of(invocation, access)
     annotations = as_map(annotation, "--annotation")
     if wait:
         client.get("/api/v1/status", has=["ready"])  # a token that may not look must be told before it starts anything

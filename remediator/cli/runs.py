@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import click
 
-from remediator.cli.api_client import EngineClient, engine_options
+from remediator.cli.api_client import Access, EngineClient, engine_options
 from remediator.cli.invocation import Invocation
 from remediator.cli.terminal import fold, json_option, print_json, say, value_text
 from remediator.core.move import WITHOUT_A_FIX, waiting_text
@@ -25,13 +24,9 @@ RUN_NAMES = ("run_id", "playbook", "case", "per", "phase", "outcome", "reason", 
 @engine_options
 @json_option
 @click.pass_obj
-def runs(
-    invocation: Invocation, state: str, limit: int, url: str | None, token_file: Path | None, as_json: bool
-) -> None:
+def runs(invocation: Invocation, state: str, limit: int, access: Access, as_json: bool) -> None:
     """List runs, newest first."""
-    found = EngineClient.of(invocation, url, token_file).get_list(
-        "/api/v1/runs", has=RUN_NAMES, state=state, limit=limit
-    )
+    found = EngineClient.of(invocation, access).get_list("/api/v1/runs", has=RUN_NAMES, state=state, limit=limit)
     if as_json:
         print_json(found)
     elif not found:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
-from remediator.cli.api_client import EngineClient, engine_options, path_of_run
+from remediator.cli.api_client import Access, EngineClient, engine_options, path_of_run
 from remediator.cli.invocation import Invocation
 from remediator.cli.person import by_option, reason_option
 from remediator.cli.terminal import json_option, print_json, say
@@ -29,8 +27,7 @@ def settle(
     what: str,
     reason: str,
     by: str,
-    url: str | None,
-    token_file: Path | None,
+    access: Access,
     as_json: bool,
 ) -> None:
     """Say what became of the act of RUN, whose outcome is unknown.
@@ -40,7 +37,7 @@ def settle(
     Its target stays reserved until then. The run ends unverified if it happened, failed if it did not; no further step
     is carried out.
     """
-    client = EngineClient.of(invocation, url, token_file)
+    client = EngineClient.of(invocation, access)
     answer = client.post(
         path_of_run(run, "settle"), {"happened": what == HAPPENED, "reason": reason, "by": by}, has=["run_id"]
     )

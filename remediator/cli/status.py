@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import click
 
-from remediator.cli.api_client import EngineClient, engine_options
+from remediator.cli.api_client import Access, EngineClient, engine_options
 from remediator.cli.invocation import Invocation
 from remediator.cli.runs import print_run
 from remediator.cli.terminal import fold, json_option, print_fields, print_json, say, value_text
@@ -36,9 +35,9 @@ STATUS_NAMES = (
 @engine_options
 @json_option
 @click.pass_obj
-def status(invocation: Invocation, url: str | None, token_file: Path | None, as_json: bool) -> None:
+def status(invocation: Invocation, access: Access, as_json: bool) -> None:
     """What the running engine is doing: ready or not, paused, playbooks in force, runs open."""
-    answer = EngineClient.of(invocation, url, token_file).get("/api/v1/status", has=STATUS_NAMES)
+    answer = EngineClient.of(invocation, access).get("/api/v1/status", has=STATUS_NAMES)
     if as_json:
         print_json(answer)
     else:
