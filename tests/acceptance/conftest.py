@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import pytest
 
 from acceptance.engine import Engine
+from acceptance.faults import Boxes
 from acceptance.story import DockerStarts
 from realparts.docker_engine import DockerEngine
 from realparts.loopback import WebhookReceiver
@@ -49,3 +50,11 @@ def people() -> Iterator[WebhookReceiver]:
     """Where the engines' messages go."""
     with WebhookReceiver() as receiver:
         yield receiver
+
+
+@pytest.fixture
+def boxes(tmp_path: Path) -> Iterator[Boxes]:
+    """Containers that keep a ledger of their starts, removed after the test."""
+    made = Boxes(tmp_path / "ledgers")
+    yield made
+    made.remove()
