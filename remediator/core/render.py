@@ -488,18 +488,18 @@ def _capped(text: str) -> str:
     return text
 
 
-_PROMQL_SPECIAL = re.compile(r"""[\\"'`\x00-\x1f\x7f]""")
+_PROMQL_SPECIAL = re.compile("[\\\\\"'`\x00-\x1f\x7f\ufffd]")
 
 
 def promql_quoted(text: str) -> str:
     """Text that is safe between either kind of PromQL quotes, and means ``text`` there.
 
-    ``\\xHH`` and not a backslash before the quote: Prometheus takes a backslash before a quote only for the quote that
-    surrounds the string, and the template's author wrote that one.
+    ``\\uHHHH`` and not a backslash before the quote: Prometheus takes that only before the quote that
+    surrounds the string, and the template's author wrote that one. Prometheus takes U+FFFD itself for broken UTF-8.
 
     Source: prometheus util/strutil/quote.go, UnquoteChar.
     """
-    return _PROMQL_SPECIAL.sub(lambda found: "\\\\" if found[0] == "\\" else f"\\x{ord(found[0]):02x}", text)
+    return _PROMQL_SPECIAL.sub(lambda found: "\\\\" if found[0] == "\\" else f"\\u{ord(found[0]):04x}", text)
 
 
 def _truth_text(value: object) -> str:

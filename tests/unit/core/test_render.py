@@ -124,7 +124,7 @@ def test_expression_when_it_reads_a_late_value_then_it_is_late() -> None:
 
 def test_query_when_a_label_would_end_its_quotes_then_it_stays_inside() -> None:
     template = ParamTemplate.parse('up{a="{{ labels.x }}"}', kind=TemplateKind.QUERY)
-    assert template.render({"labels": {"x": '"} or vector(1) #\n\\'}}) == 'up{a="\\x22} or vector(1) #\\x0a\\\\"}'
+    assert template.render({"labels": {"x": '"} or vector(1) #\n\\'}}) == 'up{a="\\u0022} or vector(1) #\\u000a\\\\"}'
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_query_when_a_number_stands_outside_quotes_then_it_is_put_in() -> None:
 @settings(deadline=None)
 def test_promql_quoted_when_any_text_then_no_quote_is_left_and_the_text_can_be_read_back(text: str) -> None:
     quoted = promql_quoted(text)
-    assert not set(quoted) & set("\"'`\n\r\x00")
+    assert not set(quoted) & set("\"'`\n\r\x00\ufffd")
     assert read_go_string(quoted) == text
 
 
@@ -162,8 +162,8 @@ def read_go_string(body: str) -> str:
     while rest:
         if rest.startswith("\\\\"):
             out, rest = out + "\\", rest[2:]
-        elif rest.startswith("\\x"):
-            out, rest = out + chr(int(rest[2:4], 16)), rest[4:]
+        elif rest.startswith("\\u"):
+            out, rest = out + chr(int(rest[2:6], 16)), rest[6:]
         else:
             out, rest = out + rest[0], rest[1:]
     return out
