@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import queue
+import re
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,7 @@ from typing import Final
 
 import apprise
 
+from remediator.core.message import one_line
 from remediator.core.units import cut
 from remediator.errors import PermanentActionError, Reason, SettingsError, TransientActionError
 
@@ -25,6 +27,8 @@ TITLE_LIMIT: Final = 250
 
 BODY_LIMIT: Final = 8_000
 """Characters. Longer ones are cut into many messages by some services and dropped by others."""
+
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 _SILENT = logging.CRITICAL + 1
 
@@ -53,7 +57,8 @@ class AppriseNotifier:
                 f"no notification target is called {to!r} in the settings (configured: {known})", reason=Reason.NOTIFY
             )
         # apprise sends nothing at all without a body.
-        title, body = cut(title, TITLE_LIMIT), cut(body if body.strip() else title, BODY_LIMIT)
+        body = _without_controls(body if body.strip() else title)
+        title, body = cut(one_line(title), TITLE_LIMIT), cut(body, BODY_LIMIT)
         answers: queue.SimpleQueue[bool] = queue.SimpleQueue()
         for service in services:
             # Threads of our own and not apprise's pool: that one is waited for at exit, however long a service hangs.
@@ -74,6 +79,11 @@ class AppriseNotifier:
                 " check its URL and that the service is up",
                 reason=Reason.NOTIFY,
             )
+
+
+def _without_controls(text: str) -> str:
+    """Control characters written out, but for tabs and ends of lines: some services refuse a message that holds one."""
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text.replace("\r\n", "\n"))
 
 
 def _services(name: str, urls: Sequence[str]) -> tuple[apprise.Apprise, ...]:

@@ -66,6 +66,15 @@ def test_send_when_the_service_takes_it_then_the_text_arrives_as_it_is() -> None
             assert [(message["title"], message["message"]) for message in service.received] == [(title, body)]
 
 
+def test_send_when_the_text_holds_controls_then_the_title_is_one_line_and_they_are_written_out() -> None:
+    with Service() as service:
+        AppriseNotifier({"oncall": [service.url]}).send(
+            "oncall", title="a\r\nBcc: b\x1b[31m", body="a\r\n\tb\x1b[31m\0\x9b", timeout_s=10
+        )
+        (message,) = service.received
+    assert (message["title"], message["message"]) == ("a Bcc: b [31m", "a\n\tb\\x1b[31m\\x00\\x9b")
+
+
 def test_send_when_title_and_body_are_long_then_they_are_cut() -> None:
     with Service() as service:
         AppriseNotifier({"oncall": [service.url]}).send("oncall", title="t" * 999, body="b" * 99_999, timeout_s=10)
