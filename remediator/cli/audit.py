@@ -217,12 +217,17 @@ def export(invocation: Invocation, /, output: Path | None, force: bool, store_ur
         seq, digest = log.head(conn)
         lines = map(log.export_line, log.export(conn, _filters(conn, **chosen)))
         if output is None:
-            for line in lines:
+            for line in map(_shown, lines) if sys.stdout.isatty() else lines:
                 sys.stdout.buffer.write(line)
             sys.stdout.buffer.flush()
         else:
             _write(output, lines)
     click.echo(f"head {seq}:{digest}", err=True)
+
+
+def _shown(line: bytes) -> bytes:
+    """The same JSON in ASCII: on a terminal the exact characters of a label could be obeyed."""
+    return json.dumps(json.loads(line)).encode() + b"\n"
 
 
 @contextmanager
