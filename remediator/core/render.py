@@ -680,24 +680,28 @@ class _QueryText:
 
     def __init__(self) -> None:
         self._quote = ""
+        self._is_escaped = self._is_comment = False
 
     def read(self, text: str) -> None:
-        is_escaped = is_comment = False
         for char in text:
-            if is_comment:
-                is_comment = char != "\n"
-            elif is_escaped:
-                is_escaped = False
+            if self._is_comment:
+                self._is_comment = char != "\n"
+            elif self._is_escaped:
+                self._is_escaped = False
             elif self._quote:
-                is_escaped = char == "\\" and self._quote != "`"
+                self._is_escaped = char == "\\" and self._quote != "`"
                 if char == self._quote:
                     self._quote = ""
             elif char in "\"'`":
                 self._quote = char
             elif char == "#":
-                is_comment = True
+                self._is_comment = True
 
     def value(self, of_type: _Type) -> None:
+        if self._is_comment:
+            raise TemplateError("in a query, {{ }} cannot stand in a comment")
+        if self._is_escaped:
+            raise TemplateError("in a query, no backslash may stand right before {{ }}")
         if self._quote == "`":
             raise TemplateError("in a query, put {{ }} inside \" \" or ' ', not ` `: nothing can be escaped there")
         if not self._quote and of_type is not _Type.NUMBER:

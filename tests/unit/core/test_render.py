@@ -136,10 +136,14 @@ def test_query_when_a_label_would_end_its_quotes_then_it_stays_inside() -> None:
         'up{a="b"} + {{ labels.x }}',
         'up{a="\\"} + {{ labels.x }}"} + {{ labels.x }}',
         'up # "\n + {{ labels.x }}',
+        'up # {{ labels.n | int }} "\n + {{ labels.x }}',
+        "up # {{ labels.n | int }}",
+        'up{a="\\{{ labels.x }}", b="{{ labels.x }}"}',
+        'up{a="\\{{ labels.n | int }}"}',
     ],
 )
 def test_query_when_a_label_stands_outside_quotes_then_it_is_refused(query: str) -> None:
-    with pytest.raises(TemplateError, match="in a query, put"):
+    with pytest.raises(TemplateError, match="in a query, "):
         ParamTemplate.parse(query, kind=TemplateKind.QUERY)
 
 
