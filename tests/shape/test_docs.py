@@ -20,6 +20,12 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 CODE_BLOCK = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"(?:^|`|\$ |&& )remediator (?:--config \S+ )?([a-z]+)", re.MULTILINE)
+TEST_NAME = re.compile(r"`(test_\w+)`")
+TESTS = {
+    name
+    for file in (ROOT / "tests").rglob("test_*.py")
+    for name in re.findall(r"^ *def (test_\w+)", file.read_text(), re.MULTILINE)
+}
 TARGET = re.compile(r"(?:^(?:\$ )?|`)make ([a-z]+)\b", re.MULTILINE)
 
 
@@ -47,6 +53,14 @@ def test_links_when_followed_inside_the_project_then_lead_somewhere(page: Path) 
             dead.append(link)
 
     assert dead == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=relative)
+def test_tests_when_a_page_names_them_then_exist(page: Path) -> None:
+    # A promise whose test is gone is a claim. Files are links, and the test above follows them.
+    named = set(TEST_NAME.findall(CODE_BLOCK.sub("", page.read_text())))
+
+    assert named - TESTS == set()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=relative)
