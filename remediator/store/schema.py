@@ -92,7 +92,7 @@ def check_triggers(connection: Connection) -> None:
 
 
 def check_pages(connection: Connection) -> None:
-    """Refuse a damaged file (``PRAGMA quick_check``: every page is read, about a second per GB from memory).
+    """Refuse a damaged file (``PRAGMA quick_check``: every page is read, about two seconds per GB).
 
     Raises:
         StoreUnavailableError: damaged.

@@ -9,6 +9,8 @@ import stat
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -196,6 +198,28 @@ def test_open_store_when_a_page_is_damaged_then_says_to_restore_a_backup(
         open_store(url)
     with pytest.raises(StoreUnavailableError, match="damaged"), open_readonly(url).read() as conn:
         audit.verify(conn)
+
+
+def test_open_store_when_pages_are_checked_then_reads_the_file_through_beside(
+    path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def n_read() -> int:
+        return int(Path("/proc/self/io").read_text().split()[1])
+
+    open_store(url).close()
+    n_bytes = 32 * 2**20
+    run_sql(path, "CREATE TABLE large (value)", f"INSERT INTO large VALUES (zeroblob({n_bytes}))")
+    before = n_read()
+
+    def check(_: object) -> None:
+        give_up_at = time.monotonic() + 60
+        while n_read() - before < n_bytes and time.monotonic() < give_up_at:
+            time.sleep(0.01)
+
+    monkeypatch.setattr(schema, "check_pages", check)
+    open_store(url).close()
+    assert n_read() - before >= n_bytes
+    assert "read-through" not in {thread.name for thread in threading.enumerate()}
 
 
 def test_open_store_when_it_is_a_folder_then_says_so(path: Path, url: str) -> None:
