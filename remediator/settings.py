@@ -8,15 +8,18 @@ file count from the file's folder, those in variables and options from the worki
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import ipaddress
 import json
 import os
 import re
 import tomllib
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 from urllib.parse import urlsplit
@@ -50,6 +53,7 @@ TEST_PREFIX = "REMEDIATOR_TEST_"
 
 _SIZE = re.compile(r"(\d+)\s*(|B|KiB|MiB|GiB)")
 _SIZE_UNITS = {"": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+_TOML_ERROR = re.compile(r"(.*) \(at line (\d+), column (\d+)\)", re.DOTALL)
 _HOST_PORT = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%\w]*\]|[^:\[\]\s]*):(?P<port>\d{1,5})")
 # A comma or white space is a separator only before the next scheme: mailto URLs may have commas inside.
 _BETWEEN_URLS = re.compile(r"[\s,]+(?=[A-Za-z][A-Za-z0-9+.-]*://)")
@@ -160,6 +164,8 @@ class DockerHostSettings(_Table):
     def _known_scheme(cls, value: str) -> str:
         if urlsplit(value).scheme not in ("unix", "tcp", "ssh"):
             raise ValueError("must begin with unix://, tcp:// or ssh://")
+        if urlsplit(value).password is not None:
+            raise ValueError("must not hold a password, which would be shown; use keys: tls_cert and tls_key, or SSH's")
         return value
 
 
@@ -189,6 +195,8 @@ class AlertmanagerSettings(_Table):
         for url in value:
             if urlsplit(url).scheme not in ("http", "https"):
                 raise ValueError("must begin with http:// or https://")
+            if "@" in urlsplit(url).netloc:
+                raise ValueError("must not hold a user or password, which would be shown; use username, password_file")
         return tuple(url.rstrip("/") for url in value)
 
 
@@ -301,6 +309,8 @@ class Settings(BaseSettings):
     def _http_url(cls, value: str) -> str:
         if value and urlsplit(value).scheme not in ("http", "https"):
             raise ValueError("must begin with http:// or https://")
+        if "@" in urlsplit(value).netloc:
+            raise ValueError("must not hold a user or password: it stands in every message")
         return value.rstrip("/")
 
     @field_validator("vars")
@@ -363,10 +373,11 @@ def load_settings(
         overrides: field → value, from a command's options.
 
     Raises:
-        SettingsError: one line for each problem, with the file and key or the variable it stands in.
+        SettingsError: one line for each problem, with the file, line and key, or the variable it stands in.
     """
     file = config or DEFAULT_CONFIG
-    from_file = _anchored(Settings, _read_toml(file, must_exist=config is not None), file.parent)
+    text = _read_text(file, must_exist=config is not None)
+    from_file = _anchored(Settings, _parse_toml(file, text), file.parent)
     if config is not None:
         from_file = {
             "store_url": f"sqlite:///{file.parent.absolute() / 'remediator.db'}",
@@ -394,7 +405,7 @@ def load_settings(
         found = [(tuple(item["loc"]), _in_words(item)) for item in error.errors(include_url=False, include_input=False)]
     else:
         found = list(_contradictions(settings))
-    problems += [f"{_place(loc, given, variables, file)}: {problem}" for loc, problem in found]
+    problems += [f"{_place(loc, given, variables, file, text)}: {problem}" for loc, problem in found]
     if problems:
         raise SettingsError("\n".join(problems))
     return settings
@@ -477,17 +488,52 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _read_toml(file: Path, *, must_exist: bool) -> dict[str, Any]:
+def _read_text(file: Path, *, must_exist: bool) -> str:
     if not must_exist and not file.exists():
-        return {}
+        return ""
     try:
-        return tomllib.loads(file.read_text("utf-8"))
+        return file.read_text("utf-8")
     except OSError as error:
         raise SettingsError(f"{file}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError:
         raise SettingsError(f"{file}: is not UTF-8 text") from None
+
+
+def _parse_toml(file: Path, text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise SettingsError(f"{file}: is not TOML: {error}") from error
+        found = _TOML_ERROR.fullmatch(str(error))
+        where, problem = (f"{file}:{found[2]}:{found[3]}", found[1]) if found else (str(file), str(error))
+        raise SettingsError(f"{where}: is not TOML: {problem}") from error
+
+
+def _line(text: str, loc: tuple[str | int, ...]) -> int:
+    """The line of a file where a key stands, or the table that lacks it; 0 = nowhere.
+
+    TOML's own reader tells no lines. But a beginning of the file, made longer until it is whole TOML, has the key or
+    not; the shortest that has it ends on the line where the key stands.
+    """
+    lines = text.splitlines(keepends=True)
+
+    def begins_with(loc: tuple[str | int, ...], n_lines: int) -> bool:
+        for end in range(n_lines, len(lines) + 1):
+            with contextlib.suppress(tomllib.TOMLDecodeError):
+                return _has(tomllib.loads("".join(lines[:end])), loc)
+        return False
+
+    while loc and not begins_with(loc, len(lines)):
+        loc = loc[:-1]
+    return bisect_left(range(len(lines) + 1), True, key=partial(begins_with, loc)) if loc else 0
+
+
+def _has(read: Any, loc: tuple[str | int, ...]) -> bool:
+    for part in loc:
+        try:
+            read = read[part]
+        except (KeyError, IndexError, TypeError):
+            return False
+    return True
 
 
 def _anchored(model: type[BaseModel], table: Any, folder: Path) -> Any:
@@ -541,7 +587,9 @@ def _variable(path: str) -> str:
     return PREFIX + path.replace(".", "__").upper()
 
 
-def _place(loc: tuple[str | int, ...], given: Mapping[str, Any], variables: Mapping[str, str], file: Path) -> str:
+def _place(
+    loc: tuple[str | int, ...], given: Mapping[str, Any], variables: Mapping[str, str], file: Path, text: str
+) -> str:
     """Where a person must look: the variable or the command's option if it came from there, else the file."""
     path = ".".join(str(part) for part in loc)
     if loc and loc[0] in given:
@@ -551,7 +599,8 @@ def _place(loc: tuple[str | int, ...], given: Mapping[str, Any], variables: Mapp
         found = next((variable for variable in variables if variable.upper() == name), None)
         if found:
             return found if end == len(loc) else f"{found}: {path}"
-    return f"{file}: {path}"
+    line = _line(text, loc)
+    return f"{file}:{line}: {path}" if line else f"{file}: {path}"
 
 
 def _in_words(error: Mapping[str, Any]) -> str:
