@@ -5,6 +5,7 @@ Takes → gives: the files that the settings or the command name → problems as
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -20,6 +21,9 @@ from remediator.engine.lint import Lint, lint
 from remediator.errors import PlaybookError, SettingsError
 from remediator.loading import Loaded, effective
 from remediator.settings import check_files
+
+_PLACED = re.compile(r"(?P<file>[^:]+):(?P<line>\d+)(?::(?P<column>\d+))?: (?P<message>.+)")
+"""A problem of the settings that stands on a line of their file; others stand in variables and options."""
 
 
 @click.command()
@@ -71,7 +75,17 @@ def check(ctx: click.Context, paths: tuple[Path, ...], show_effective: bool, as_
 
 
 def _of_settings(texts: Sequence[str]) -> list[dict[str, Any]]:
-    return [{"file": "", "line": 0, "column": 0, "message": text, "text": text} for text in texts]
+    placed = [(_PLACED.fullmatch(text), text) for text in texts]
+    return [
+        {
+            "file": found["file"] if found else "",
+            "line": int(found["line"]) if found else 0,
+            "column": int(found["column"] or 0) if found else 0,
+            "message": found["message"] if found else text,
+            "text": text,
+        }
+        for found, text in placed
+    ]
 
 
 def _of_playbook(problem: PlaybookError) -> dict[str, Any]:

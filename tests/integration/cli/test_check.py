@@ -110,7 +110,26 @@ def test_check_when_settings_are_wrong_then_prints_all_of_them(site: Path) -> No
     result = check()
 
     assert (result.exit_code, result.stdout.splitlines()[-1]) == (1, "2 problems")
-    assert "remediator.toml: listn: is no setting; did you mean listen?" in result.stdout
+    assert "remediator.toml:2: listn: is no setting; did you mean listen?" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("toml", "place"),
+    [
+        pytest.param('\nlistn = "x"\n', ("remediator.toml", 2, 0), id="a key"),
+        pytest.param("\nlisten = \n", ("remediator.toml", 2, 10), id="no TOML"),
+        pytest.param("tls_client_ca = 'ca.pem'", ("remediator.toml", 1, 0), id="a contradiction"),
+    ],
+)
+def test_check_when_asked_for_json_then_gives_places_in_the_settings_apart(
+    toml: str, place: tuple[str, int, int], site: Path
+) -> None:
+    (site / "remediator.toml").write_text(toml)
+
+    (problem,) = json.loads(check("--json").stdout)["problems"]
+
+    assert (problem["file"], problem["line"], problem["column"]) == place
+    assert "remediator.toml" not in problem["message"]
 
 
 def test_check_when_a_named_file_is_not_there_then_it_is_a_problem(playbooks: Path, site: Path) -> None:
