@@ -15,6 +15,8 @@ import pytest
 
 # A deadline per example fails on a busy machine and proves nothing: time is measured in bench/.
 hypothesis.settings.register_profile("remediator", deadline=None)
+# Ten times as much of everything, for `make soak`.
+hypothesis.settings.register_profile("soak", deadline=None, max_examples=1_000)
 hypothesis.settings.load_profile("remediator")
 
 pytest_plugins = ["conftest_realparts", "conftest_docker"]

@@ -214,6 +214,75 @@ def test_batch_when_one_target_does_not_exist_then_the_others_are_acted_on(bench
     }
 
 
+ODD_MEMBERS = {
+    "no labels": ({"status": "firing"}, "alert_unmatched"),
+    "labels that are null": ({"status": "firing", "labels": None}, "alert_unmatched"),
+    "no alertname": ({"status": "firing", "labels": {"gpu": "0"}}, "alert_unmatched"),
+    "an empty alertname": ({"status": "firing", "labels": {"alertname": ""}}, "alert_unmatched"),
+    "a label that is a number": ({"status": "firing", "labels": {"gpu": 0}}, "alert_rejected"),
+    "a host that is a number": ({"status": "firing", "labels": {"instance": 9100}}, "alert_rejected"),
+    "no status": ({"labels": {"alertname": "GPUMemoryLeakSlope"}}, "alert_rejected"),
+    "nothing at all": (None, "alert_rejected"),
+}
+
+
+@pytest.mark.parametrize(("member", "noted_as"), ODD_MEMBERS.values(), ids=ODD_MEMBERS)
+def test_batch_when_a_member_is_odd_then_it_is_noted_once_and_the_others_are_acted_on(
+    bench: Any, member: Any, noted_as: str
+) -> None:
+    bench.deliver(bench.fires(bench.leak()), member, bench.fires(bench.leak("trainer-1")))
+    bench.after("1m")
+    assert sorted(bench.acts()) == [RESTARTED, "docker.restart docker:gpu-07/trainer-1"]
+    assert len(bench.events(noted_as)) == 1
+
+
+@pytest.mark.parametrize("gone", ["startsAt", "endsAt", "annotations", "generatorURL", "fingerprint"])
+@pytest.mark.parametrize("how", ["absent", "null"])
+def test_alert_when_an_optional_key_is_not_there_then_it_is_acted_on_once(bench: Any, gone: str, how: str) -> None:
+    whole = bench.fires(bench.leak(), endsAt="0001-01-01T00:00:00Z", annotations={}, generatorURL="", fingerprint="f1")
+    without = {key: value for key, value in whole.items() if key != gone} | ({gone: None} if how == "null" else {})
+    for _ in range(2):
+        bench.deliver(without)
+        bench.after("40m")
+    assert bench.acts() == [RESTARTED]
+
+
+def test_batch_when_five_alerts_mean_one_container_then_it_is_restarted_once(bench: Any) -> None:
+    bench.deliver(*(bench.fires(bench.leak(rank=str(rank))) for rank in range(5)))
+    bench.after("1h")
+    assert bench.acts() == [RESTARTED]
+    assert len(bench.events("episode_opened")) == 5
+    assert len(bench.runs()) == 1
+
+
+def test_batch_when_two_playbooks_mean_one_container_then_it_is_restarted_once_in_the_cooldown(bench: Any) -> None:
+    bench.restarts(name="other", per="rank")
+    bench.reload()
+    bench.after("1m")
+    bench.deliver(*(bench.fires(bench.leak(rank=str(rank))) for rank in range(5)))
+    bench.after("29m")
+    assert bench.acts() == [RESTARTED]
+
+
+def test_alert_when_its_label_names_are_odd_then_matchers_and_templates_take_them_as_they_are(bench: Any) -> None:
+    bench.playbook(
+        """
+        playbook: otel
+        match: [alertname = Odd, host.name = n1, app.kubernetes.io/name = trainer, '告警 = 温度']
+        per: [host.name, 告警]
+        steps: [{action: docker.restart, params: {container: '{{ labels["container.name"] }}', host: gpu-07}}]
+        """,
+        "otel.yaml",
+    )
+    bench.reload()
+    bench.after("1m")
+    labels = {"host.name": "n1", "app.kubernetes.io/name": "trainer", "告警": "温度", "container.name": "trainer-1"}
+    like = {"host_name": "n1", "app_kubernetes_io_name": "trainer", "告警": "温度", "container_name": "trainer-0"}
+    bench.deliver(bench.fires({"alertname": "Odd", **like}), bench.fires({"alertname": "Odd", **labels}))
+    assert bench.acts() == ["docker.restart docker:gpu-07/trainer-1"]
+    assert bench.run()["per"] == {"host.name": "n1", "告警": "温度"}
+
+
 def test_alert_when_it_has_no_labels_then_it_is_noted_as_unmatched_once_per_episode(bench: Any) -> None:
     for _ in range(3):
         bench.deliver(bench.fires({}), bench.fires(bench.leak()))

@@ -117,6 +117,35 @@ def test_recovery_when_the_container_was_made_anew_meanwhile_then_it_is_unknown(
     assert bench.acts() == []
 
 
+def test_recovery_when_killed_at_work_with_others_waiting_and_started_much_later_then_nothing_old_is_acted_on(
+    bench: Any,
+) -> None:
+    containers = ["trainer-0", "trainer-1", "trainer-2", "trainer-3"]
+    for name in containers:
+        bench.world.add_container("gpu-07", name)
+    bench.playbook("policy: site\nmax_concurrent_runs: 1\n", "site.policy.yaml")
+    bench.restarts("guard: {tell_after: 100h}").start()
+    bench.after("1m")
+    act = bench.world.act
+
+    def acts(*args: Any) -> None:
+        bench.world.act = act
+        act(*args)
+        raise Killed
+
+    bench.world.act = acts
+    with pytest.raises(Killed):
+        bench.deliver(*(bench.fires(bench.leak(name)) for name in containers))
+    at_work = bench.acts()
+    bench.away("2h")
+    bench.after("9h5m")
+    assert bench.acts() == at_work == [RESTARTED]
+    assert {row["per"]["container_name"]: (row["outcome"], row["reason"]) for row in bench.runs()} == {
+        "trainer-0": ("succeeded", "none"),
+        **dict.fromkeys(containers[1:], ("stale", "expired")),
+    }
+
+
 def test_storm_when_killed_between_its_parts_then_each_alert_is_handled_once(
     bench: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,14 +174,16 @@ def test_storm_when_killed_between_its_parts_then_each_alert_is_handled_once(
 def test_delivery_when_many_threads_bring_it_at_once_then_there_is_one_run(bench: Any) -> None:
     bench.restarts().start()
     bench.after("1m")
-    body = json.dumps({"version": "4", "alerts": [bench.fires(bench.leak())]}).encode()
+    alert = bench.fires(bench.leak())
     gate = threading.Barrier(16)
 
-    def post() -> None:
+    def post(number: int) -> None:
+        sender = f"http://am-{number % 2}"  # both of a pair, each again and again
+        body = json.dumps({"version": "4", "externalURL": sender, "alerts": [alert]}).encode()
         gate.wait()
         bench.engine.accept(RawDelivery(received_at=bench.clock.now(), source="10.0.0.1", body=body))
 
-    threads = [threading.Thread(target=post) for _ in range(16)]
+    threads = [threading.Thread(target=post, args=(number,)) for number in range(16)]
     for thread in threads:
         thread.start()
     for thread in threads:

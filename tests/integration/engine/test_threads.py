@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import Counter
 from datetime import timedelta
@@ -9,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from remediator.clients.fake import Fails
+from remediator.core.alert import RawDelivery
 from remediator.core.guard import Word
 
 PER_RANK = """
@@ -96,3 +99,34 @@ def test_engine_when_its_threads_run_then_never_more_than_the_limit_act_at_once(
     assert dispatch.stop(timedelta(seconds=10))
     assert len(bench.acts()) == 16
     assert at_work == [0, 2]
+
+
+@pytest.mark.parametrize("fails", [None, Fails.PERMANENT], ids=["slow", "slow and failing"])
+def test_delivery_when_an_act_is_under_way_then_its_answer_does_not_wait_for_it(
+    bench: Any, fails: Fails | None
+) -> None:
+    plans(bench, 1, "c{}", limit=2)
+    if fails is not None:
+        bench.world.fail("docker.restart", fails)
+    has_begun, may_end = threading.Event(), threading.Event()
+    act = bench.world.act
+
+    def stuck(call: str, *args: Any) -> None:
+        has_begun.set()
+        assert may_end.wait(60)
+        act(call, *args)
+
+    bench.world.act = stuck
+    dispatch = bench.engine._dispatch
+    dispatch.start()
+    try:
+        assert has_begun.wait(30)
+        body = json.dumps({"version": "4", "alerts": [bench.fires({"alertname": "Stuck", "rank": "0"})]}).encode()
+        for _ in range(5):  # the sender tries again for as long as nobody answers
+            receipt = bench.engine.accept(RawDelivery(received_at=bench.clock.now(), source="x", body=body))
+            assert receipt.n_alerts == 1
+        assert bench.acts() == []
+    finally:
+        may_end.set()
+        assert dispatch.stop(timedelta(seconds=30))
+    assert len(bench.acts()) == 1

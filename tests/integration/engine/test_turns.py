@@ -275,6 +275,25 @@ def test_resolve_when_stop_on_resolve_is_set_then_the_run_ends_before_the_next_s
     assert bench.told() == ["ml-platform: cancelled: restart: trainer-0 gpu-07"]
 
 
+@pytest.mark.parametrize("how", ["resolved", "cancelled"])
+def test_end_of_one_run_when_it_fires_again_a_second_later_then_the_next_run_is_not_touched_by_it(
+    bench: Any, how: str
+) -> None:
+    def ends() -> None:
+        if how == "cancelled":
+            bench.engine.cancel(bench.run()["run_id"], "alice", "I look at it myself")
+        bench.deliver_later(bench.resolved(bench.leak()))
+        bench.clock.moment += timedelta(seconds=1)
+        bench.deliver_later(bench.fires(bench.leak()))
+
+    between_steps(bench, ends)
+    begin(bench, "stop_on_resolve: true\nguard: {cooldown: 0s}", steps=TWO_STEPS)
+    bench.after("1m")
+    reason = "resolved" if how == "resolved" else "cancelled_by_person"
+    assert [(row["outcome"], row["reason"]) for row in bench.runs()] == [("succeeded", "none"), ("cancelled", reason)]
+    assert bench.acts() == [RESTARTED, RESTARTED, "docker.restart docker:gpu-07/trainer-1"]
+
+
 # -- cancel
 
 

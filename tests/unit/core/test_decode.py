@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
 from recordings import EXPECTED, VERSIONS, Golden, expected, recorded, said
-from remediator.core.alert import Alert, AlertGroup, BadAlert, label_key, pack_alert, unpack_alert
+from remediator.core.alert import Alert, AlertGroup, BadAlert, fingerprint, label_key, pack_alert, unpack_alert
 from remediator.core.decode import decode
 from remediator.errors import DecodeError, DeliveryError, UnsupportedVersionError
 
@@ -81,6 +81,21 @@ def test_decode_when_an_alert_can_be_used_then_gives_its_fields(row: dict[str, A
     assert {name: shown(alert)[name] for name in row["gives"]} == row["gives"]
     assert alert.label_key == label_key(alert.labels)
     assert good.labels == {"alertname": "Good"}
+
+
+@pytest.mark.parametrize("how", ["absent", "null"])
+@pytest.mark.parametrize("key", ["annotations", "startsAt", "endsAt", "generatorURL", "fingerprint"])
+def test_decode_when_one_key_of_a_member_is_not_there_then_it_is_an_alert_all_the_same(key: str, how: str) -> None:
+    whole = {
+        "status": "firing", "labels": {"alertname": "X"}, "annotations": {"a": "b"},
+        "startsAt": "2026-01-01T00:00:00Z", "endsAt": "0001-01-01T00:00:00Z", "generatorURL": "http://p",
+        "fingerprint": fingerprint({"alertname": "X"}),
+    }  # fmt: skip
+    (as_it_is,) = group_of(whole).alerts
+    without = {name: value for name, value in whole.items() if name != key} | ({key: None} if how == "null" else {})
+    (alert,) = group_of(without).alerts
+    assert (alert.labels, alert.status, alert.label_key) == (as_it_is.labels, as_it_is.status, as_it_is.label_key)
+    assert alert.fingerprint == as_it_is.fingerprint
 
 
 @rows("bad_alerts")

@@ -76,6 +76,19 @@ def test_delivery_when_a_retry_cannot_mend_it_then_4xx_counted_and_audited(
     assert _count(engine, status) == 1
 
 
+@pytest.mark.parametrize("error", [DecodeError("x"), StoreUnavailableError("x"), RuntimeError("x")])
+def test_delivery_when_refused_then_never_429_and_no_word_of_when_to_try_again(
+    error: Exception, client: FlaskClient, engine: RecordingApp, bearer: Bearer
+) -> None:
+    # Alertmanager takes 429 for "never", and does not read Retry-After.
+    engine.answers["accept"] = error
+
+    answer = client.post(URL, data=BODY, headers=bearer("deliver"))
+
+    assert answer.status_code in (400, 503)
+    assert "Retry-After" not in answer.headers
+
+
 @pytest.mark.parametrize(
     "error",
     [StoreUnavailableError("disk full at /secret/path"), RuntimeError("label=x"), RecursionError(), KeyError("a")],
