@@ -9,6 +9,8 @@ merges and fills in, ``show`` prints back.
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,7 +97,7 @@ def _files(paths: Sequence[Path], problems: list[PlaybookError]) -> list[Path]:
             problems.append(_cannot_read(path, error))
             continue
         for file in found:
-            files.setdefault(file.resolve(), file)
+            files.setdefault(Path(os.path.realpath(file)), file)  # Path.resolve raises where links go in a circle
     return list(files.values())
 
 
@@ -109,12 +111,20 @@ def _is_playbook_file(path: Path) -> bool:
 
 
 def _cannot_read(path: Path, error: OSError) -> PlaybookError:
-    return PlaybookSchemaError(f"cannot be read: {error.strerror or error}", file=str(path), line=1, column=1)
+    return _problem(path, f"cannot be read: {error.strerror or error}")
+
+
+def _problem(path: Path, message: str) -> PlaybookError:
+    return PlaybookSchemaError(message, file=str(path), line=1, column=1)
 
 
 def _documents(file: Path, problems: list[PlaybookError]) -> list[Document]:
     try:
-        with file.open("rb") as stream:
+        # A pipe in the folder would be waited for until somebody writes into it, a device for ever.
+        with open(file, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)) as stream:
+            if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+                problems.append(_problem(file, "is a pipe or a device; playbooks are read from files alone"))
+                return []
             data = stream.read(MAX_BYTES + 1)
     except OSError as error:
         problems.append(_cannot_read(file, error))
