@@ -8,12 +8,14 @@ outlives a killed Docker engine, whose own events do not.
 from __future__ import annotations
 
 import os
+import time
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
-from acceptance.engine import Engine
+from acceptance.delivery import delivery
+from acceptance.engine import ATTEMPT_TIMEOUT, RESTART, Engine
 from acceptance.storm import Storm, restarts
 from realparts.docker_engine import DockerEngine
 from realparts.process import wait_until
@@ -33,6 +35,12 @@ def slow(seconds: float) -> str:
 def leak(container: str, **more: str) -> dict[str, str]:
     """The alert that ``acceptance.engine.RESTART`` restarts a container for."""
     return {"alertname": "Leak", "hostname": "gpu-07", "container_name": container} | more
+
+
+STOPS_IN_S = 6
+"""What the container of ``begin_restart`` takes to stop; ``SLOW_RESTART`` lets it take 8 s, the whole attempt 38 s."""
+
+SLOW_RESTART = RESTART.replace("stop_timeout: 1s", "stop_timeout: 8s").replace(ATTEMPT_TIMEOUT, "38s")
 
 
 class Boxes:
@@ -70,6 +78,33 @@ class Boxes:
         """Remove them all."""
         for name, docker in self._docker.items():
             docker.remove(name)
+
+
+def second_host(docker_url: str) -> str:
+    """Settings of a Docker host ``gpu-08``."""
+    return f'[docker.hosts.gpu-08]\nurl = "{docker_url}"\n'
+
+
+def begin_restart(engine: Engine, boxes: Boxes, docker: DockerEngine) -> str:
+    """A container that is stopping because the engine, which has ``SLOW_RESTART``, restarts it."""
+    box = boxes.make(docker, slow(STOPS_IN_S))
+    assert engine.deliver(delivery(leak(box))) == 200
+    wait_until(
+        lambda: any(box in event["target"] for event in engine.events("attempt_started")),
+        "the restart has begun",
+        WITHIN_S,
+    )
+    time.sleep(1)  # and Docker has been asked
+    return box
+
+
+def ends_of(engine: Engine, box: str) -> list[tuple[str, str]]:
+    """How the attempts at a container ended: outcome and reason."""
+    return [
+        (event["outcome"], event["data"]["reason"])
+        for event in engine.events("attempt_finished")
+        if box in event["target"]
+    ]
 
 
 def settle(engine: Engine, within_s: float = 120.0) -> None:

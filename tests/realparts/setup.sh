@@ -3,8 +3,8 @@
 #
 #   setup.sh python   .venv with the project and its development tools, at the versions of constraints.txt
 #   setup.sh parts    the real parts of the demo too: Docker engine, Prometheus, Alertmanager, busybox
-#   setup.sh tests    what only the tests want, too: strace (is every answer synced?), haproxy (the Docker socket proxy), and
-#                     curl and sqlite3 (commands that the pages in docs/ show)
+#   setup.sh tests    what only the tests want, too: strace (is every answer synced?), haproxy (the Docker socket proxy), faketime
+#                     (a clock that jumps), and curl and sqlite3 (commands that the pages in docs/ show)
 #   setup.sh lock     constraints.txt anew: the newest versions that fit pyproject.toml, without index addresses
 #
 # As root on a Debian-like machine both install Debian packages where something is missing; anybody else is told what
@@ -143,7 +143,7 @@ parts)
     ;;
 tests)
     set_up_python
-    set_up_parts strace haproxy curl sqlite3
+    set_up_parts strace haproxy faketime curl sqlite3
     ;;
 lock) lock ;;
 *) die "usage: setup.sh python|parts|tests|lock" ;;
