@@ -97,6 +97,7 @@ def test_shipped_playbooks_when_loaded_then_have_neither_problems_nor_lints() ->
         "notify-on-imbalance",
         "restart-on-leak",
         "throttle-on-overheat",
+        "watchdog",
     }
     assert loaded.playbook_set.policy.name == "site"
 
