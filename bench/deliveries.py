@@ -48,9 +48,10 @@ def body_of(labels: list[dict[str, str]], *, starts_at: str, group: dict[str, st
             "startsAt": starts_at,
             "endsAt": "0001-01-01T00:00:00Z",
             "generatorURL": "http://prometheus.example.com/graph?g0.expr=gpu_memory_leak_slope",
-            "fingerprint": "",
+            # Alertmanager always sends one; no episode is told by it.
+            "fingerprint": f"{number:016x}",
         }
-        for each in labels
+        for number, each in enumerate(labels)
     ]
     payload = {
         "receiver": "remediator",

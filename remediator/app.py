@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -19,7 +20,7 @@ from remediator.clients.notifier import AppriseNotifier
 from remediator.clients.ports import AlertmanagerReader, Clients, DockerHost, ReadOnlyClients
 from remediator.core.action import JsonValue
 from remediator.core.alert import RawDelivery
-from remediator.core.event import Event, EventType, utc_text
+from remediator.core.event import Event, EventType, RecordedEvent, utc_text
 from remediator.core.run import Phase
 from remediator.engine.clock import Clock, SystemClock
 from remediator.engine.dispatch import Dispatch
@@ -334,17 +335,34 @@ class App:
             DecodeError, UnsupportedVersionError: never valid (400).
             StoreUnavailableError: send it again (503).
         """
+        return self.submit(raw).result()
+
+    def submit(self, raw: RawDelivery) -> Future[Receipt]:
+        """As ``accept``, but for whoever waits in another way: the future's result is the committed delivery's receipt.
+
+        Raises:
+            DecodeError, UnsupportedVersionError: never valid (400).
+            StoreUnavailableError: send it again (503); the future can raise it as well.
+        """
         if self._is_stopping:
             raise StoreUnavailableError("the engine is stopping; send it again")
-        return self._receiver.accept(raw)
+        return self._receiver.submit(raw)
 
-    def reject(self, source: str, received_at: datetime, http_status: int, problem: str, n_bytes: int) -> None:
-        """Record that a delivery was refused. Raises nothing: the refusal stands whether it is recorded or not."""
+    def reject(
+        self, source: str, received_at: datetime, http_status: int, problem: str, n_bytes: int
+    ) -> Future[RecordedEvent | None]:
+        """Record that a delivery was refused. Raises nothing: the refusal stands whether it is recorded or not.
+
+        Returns:
+            Done once it is recorded or cannot be; never fails.
+        """
+        recorded: Future[RecordedEvent | None] = Future()
         fresh = [at for at in self._rejections if received_at - at < timedelta(minutes=1)]
         self._rejections = fresh
         log.warning("delivery refused", source=source, http_status=http_status, problem=problem, n_bytes=n_bytes)
         if len(fresh) >= REJECTIONS_PER_MINUTE:
-            return
+            recorded.set_result(None)
+            return recorded
         fresh.append(received_at)
         data: dict[str, JsonValue] = {
             "source": source,
@@ -352,11 +370,20 @@ class App:
             "detail": problem,
             "n_bytes": n_bytes,
         }
+        event = Event(type=EventType.DELIVERY_REJECTED, at=received_at, data=data)
+
+        def is_done(commit: Future[RecordedEvent]) -> None:
+            error = commit.exception()
+            if error is not None:
+                log.error("a refused delivery could not be recorded", problem=str(error))
+            recorded.set_result(None)
+
         try:
-            event = Event(type=EventType.DELIVERY_REJECTED, at=received_at, data=data)
-            self._store.write(lambda tx: self._recorder.append(tx, event))
+            self._store.submit(lambda tx: self._recorder.append(tx, event)).add_done_callback(is_done)
         except StoreUnavailableError as error:
             log.error("a refused delivery could not be recorded", problem=str(error))
+            recorded.set_result(None)
+        return recorded
 
     # -- what it says of itself
 

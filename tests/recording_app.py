@@ -1,5 +1,6 @@
 """The engine's facade as a recording double, for tests of the web: there the engine is the neighbour."""
 
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -31,11 +32,18 @@ class RecordingApp:
     def stop(self) -> None:
         self.calls.append(("stop",))
 
-    def accept(self, raw: Any) -> Any:
-        return self._call("accept", raw, default=SimpleNamespace(delivery_id=7, n_alerts=2, n_bad_alerts=1))
+    def submit(self, raw: Any) -> Future[Any]:
+        committed: Future[Any] = Future()
+        committed.set_result(
+            self._call("submit", raw, default=SimpleNamespace(delivery_id=7, n_alerts=2, n_bad_alerts=1))
+        )
+        return committed
 
-    def reject(self, source: str, received_at: Any, http_status: int, problem: str, n_bytes: int) -> None:
+    def reject(self, source: str, received_at: Any, http_status: int, problem: str, n_bytes: int) -> Future[None]:
         self.rejected.append((source, http_status, problem, n_bytes))
+        recorded: Future[None] = Future()
+        recorded.set_result(None)
+        return recorded
 
     def readiness(self) -> Any:
         return self._call("readiness", default=SimpleNamespace(is_ready=True, checks={"store": "ok"}))

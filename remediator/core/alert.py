@@ -157,13 +157,12 @@ def label_key(labels: Labels) -> str:
 
     Length prefixes, because any byte may stand in a label: no two different sets give the same bytes.
     """
-    digest = hashlib.sha256()
+    parts: list[bytes] = []
     for name in sorted(labels):
         for text in (name, labels[name]):
             data = text.encode("utf-8", "surrogatepass")
-            digest.update(len(data).to_bytes(4, "big"))
-            digest.update(data)
-    return digest.hexdigest()
+            parts += (len(data).to_bytes(4, "big"), data)
+    return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
 def fingerprint(labels: Labels) -> str:

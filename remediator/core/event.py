@@ -122,7 +122,7 @@ class RecordedEvent:
 
 def utc_text(moment: datetime) -> str:
     """``2026-01-01T00:00:00.000000Z``: fixed width, so that text order is time order."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f") + "Z"
+    return moment.astimezone(UTC).isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
 
 
 def utc_time(text: str) -> datetime:

@@ -6,6 +6,7 @@ line follow the commit, so that nothing is shown that did not happen.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping
 from datetime import datetime
@@ -103,6 +104,8 @@ class Recorder:
                 metrics.unmatched_alerts.inc()
             case _:
                 pass
+        if event.type in QUIET and not logging.getLogger(__name__).isEnabledFor(logging.DEBUG):
+            return
         fields: dict[str, Any] = {
             "seq": recorded.seq,
             "actor": event.actor,

@@ -9,6 +9,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -73,6 +74,16 @@ class Store:
             Exception: what the work raised; nothing of it is kept.
         """
         return self._writer.write(work, timeout_s=timeout_s)
+
+    def submit(self, work: Callable[[Tx], T]) -> Future[T]:
+        """As ``write``, without waiting: the future has what ``work`` returned once it is committed and synced.
+
+        Cancelling it works until the work has begun; then it is never done.
+
+        Raises:
+            StoreUnavailableError: too many wait, or the store is closed.
+        """
+        return self._writer.submit(work)
 
     @contextmanager
     def read(self) -> Iterator[Snapshot]:

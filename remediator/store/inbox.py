@@ -13,13 +13,16 @@ from sqlalchemy import Connection, bindparam, func, insert, select, update
 
 from remediator.core.alert import RawDelivery
 from remediator.core.event import utc_text, utc_time
+from remediator.store.prepared import Prepared
 from remediator.store.tables import delivery as table
 from remediator.store.writer import Tx
 
 _COLUMNS = select(table.c.id, table.c.received_at, table.c.source, table.c.body)
-_INSERT = insert(table).inline()
+_INSERT = Prepared(insert(table).inline())
 _UNHANDLED = _COLUMNS.where(table.c.handled_at.is_(None)).order_by(table.c.id).limit(bindparam("n"))
-_MARK = update(table).where(table.c.id == bindparam("row"), table.c.handled_at.is_(None))
+_MARK = Prepared(
+    update(table).where(table.c.id == bindparam("row"), table.c.handled_at.is_(None)).values(handled_at=bindparam("at"))
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,16 +42,14 @@ class StoredDelivery:
 
 def store_delivery(tx: Tx, raw: RawDelivery) -> int:
     """Keep a delivery; its row's id. Not unique by content: a repeat is the proof that it still fires."""
-    result = tx.conn.execute(
-        _INSERT,
-        {
-            "received_at": utc_text(raw.received_at),
-            "source": raw.source,
-            "body": raw.body,
-            "body_sha256": hashlib.sha256(raw.body).hexdigest(),
-        },
+    cursor = _INSERT.run(
+        tx.conn,
+        received_at=utc_text(raw.received_at),
+        source=raw.source,
+        body=raw.body,
+        body_sha256=hashlib.sha256(raw.body).hexdigest(),
     )
-    return int(result.lastrowid)
+    return int(cursor.lastrowid or 0)
 
 
 def unhandled(conn: Connection, limit: int) -> list[StoredDelivery]:
@@ -58,7 +59,7 @@ def unhandled(conn: Connection, limit: int) -> list[StoredDelivery]:
 
 def mark_handled(tx: Tx, delivery_id: int, at: datetime) -> None:
     """In the transaction that wrote what came of it. A second marking changes nothing."""
-    tx.conn.execute(_MARK, {"row": delivery_id, "handled_at": utc_text(at)})
+    _MARK.run(tx.conn, row=delivery_id, at=utc_text(at))
 
 
 def n_unhandled(conn: Connection) -> int:

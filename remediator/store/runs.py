@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, delete, func, select, update
+from sqlalchemy import Connection, RowMapping, Select, bindparam, delete, func, insert, select, update
 
 from remediator.core.event import utc_text, utc_time
 from remediator.core.guard import Pause
@@ -16,6 +16,7 @@ from remediator.core.outcome import RunOutcome
 from remediator.core.plan import Plan
 from remediator.core.run import Phase
 from remediator.errors import Reason
+from remediator.store.prepared import Prepared, Row
 from remediator.store.tables import (
     ADMITTED,
     NOT_CLOSED,
@@ -35,24 +36,48 @@ PLACE = f"max_concurrent_runs:{Reason.CONCURRENCY.value}"
 """What a plan waits for that waits for a place among the runs at work."""
 
 
+_BY_ID = run.c.id == bindparam("row")
+_INSERT = Prepared(insert(run))
+_SET_PHASE = Prepared(update(run).where(_BY_ID).values(phase=bindparam("to"), waits_for=bindparam("waits")))
+_ADMIT = Prepared(
+    update(run).where(_BY_ID).values(phase=Phase.ACTING.value, is_admitted=bindparam("counts"), waits_for="[]")
+)
+_HOLD = Prepared(insert(reservation))
+_UNHOLD = Prepared(delete(reservation).where(reservation.c.run_id == bindparam("row")))
+_RELEASE = Prepared(update(run).where(_BY_ID).values(is_admitted=0))
+_FINISH = Prepared(
+    update(run)
+    .where(_BY_ID)
+    .values(
+        phase=Phase.ENDED.value,
+        outcome=bindparam("how"),
+        reason=bindparam("why"),
+        waits_for="[]",
+        ended_at=bindparam("at"),
+        is_admitted=0,
+    )
+)
+_INSERT_ACT = Prepared(insert(act))
+_HAS_ACTED = Prepared(update(run).where(_BY_ID).values(has_acted=1))
+
+
 def insert_run(conn: Connection, plan: Plan, at: datetime, phase: Phase) -> None:
     """A plan was made for an opened subject; a second one for the same subject breaks a unique index."""
-    conn.execute(
-        run.insert().values(
-            id=plan.run_id,
-            subject_id=plan.subject_id,
-            playbook=plan.playbook,
-            case_name=plan.case,
-            per_key=plan.per_key,
-            created_at=utc_text(at),
-            phase=phase.value,
-        )
+    _INSERT.run(
+        conn,
+        id=plan.run_id,
+        subject_id=plan.subject_id,
+        playbook=plan.playbook,
+        case_name=plan.case,
+        per_key=plan.per_key,
+        created_at=utc_text(at),
+        phase=phase.value,
     )
 
 
 def set_phase(conn: Connection, run_id: str, phase: Phase, waits_for: Sequence[str] = ()) -> None:
     """Where it is now, and what it waits for."""
-    conn.execute(update(run).where(run.c.id == run_id).values(phase=phase.value, waits_for=json.dumps(list(waits_for))))
+    _SET_PHASE.run(conn, row=run_id, to=phase.value, waits=json.dumps(list(waits_for)))
 
 
 def admit(conn: Connection, run_id: str, targets: Mapping[str, bool], at: datetime, *, counts: bool) -> None:
@@ -62,137 +87,118 @@ def admit(conn: Connection, run_id: str, targets: Mapping[str, bool], at: dateti
         targets: ref → whether it is held exclusively.
         counts: in ``max_concurrent_runs``; a plan of messages alone does not.
     """
-    conn.execute(
-        update(run).where(run.c.id == run_id).values(phase=Phase.ACTING.value, is_admitted=int(counts), waits_for="[]")
-    )
+    _ADMIT.run(conn, row=run_id, counts=int(counts))
     hold(conn, run_id, targets, at)
 
 
 def hold(conn: Connection, run_id: str, targets: Mapping[str, bool], at: datetime) -> None:
     """It holds these targets and no others: ref → whether exclusively."""
-    conn.execute(delete(reservation).where(reservation.c.run_id == run_id))
+    _UNHOLD.run(conn, row=run_id)
     for ref in sorted(targets):
-        conn.execute(
-            reservation.insert().values(target=ref, run_id=run_id, is_exclusive=int(targets[ref]), at=utc_text(at))
-        )
+        _HOLD.run(conn, target=ref, run_id=run_id, is_exclusive=int(targets[ref]), at=utc_text(at))
 
 
 def release(conn: Connection, run_id: str) -> None:
     """It has no place among those at work any more, and holds nothing."""
-    conn.execute(update(run).where(run.c.id == run_id).values(is_admitted=0))
-    conn.execute(delete(reservation).where(reservation.c.run_id == run_id))
+    _RELEASE.run(conn, row=run_id)
+    _UNHOLD.run(conn, row=run_id)
 
 
 def finish(conn: Connection, run_id: str, outcome: RunOutcome, reason: Reason, at: datetime) -> None:
     """It ended. Its reservations go, unless nobody knows what it did: then they stay until a person settles it."""
-    conn.execute(
-        update(run)
-        .where(run.c.id == run_id)
-        .values(
-            phase=Phase.ENDED.value,
-            outcome=outcome.value,
-            reason=reason.value,
-            waits_for="[]",
-            ended_at=utc_text(at),
-            is_admitted=0,
-        )
-    )
+    _FINISH.run(conn, row=run_id, how=outcome.value, why=reason.value, at=utc_text(at))
     if outcome is not RunOutcome.UNKNOWN:
-        conn.execute(delete(reservation).where(reservation.c.run_id == run_id))
+        _UNHOLD.run(conn, row=run_id)
 
 
 def note_act(conn: Connection, plan: Plan, targets: Sequence[str], at: datetime, *, is_disruptive: bool) -> None:
     """The world was changed, or may have been."""
     for ref in targets or ("",):
-        conn.execute(
-            act.insert().values(
-                run_id=plan.run_id,
-                playbook=plan.playbook,
-                per_key=plan.per_key,
-                target=ref,
-                at=utc_text(at),
-                is_disruptive=int(is_disruptive),
-            )
+        _INSERT_ACT.run(
+            conn,
+            run_id=plan.run_id,
+            playbook=plan.playbook,
+            per_key=plan.per_key,
+            target=ref,
+            at=utc_text(at),
+            is_disruptive=int(is_disruptive),
         )
-    conn.execute(update(run).where(run.c.id == plan.run_id).values(has_acted=1))
+    _HAS_ACTED.run(conn, row=plan.run_id)
 
 
 # -- what the guard counts ---------------------------------------------------------------------------------------------
+
+
+_LAST_DISRUPTIVE = Prepared(
+    select(act.c.at, act.c.playbook)
+    .where(act.c.target == bindparam("ref"), act.c.is_disruptive == 1, act.c.run_id != bindparam("but_run"))
+    .order_by(act.c.at.desc())
+    .limit(1)
+)
+_ACTED_AT = Prepared(
+    select(func.max(act.c.at).label("at"))
+    .where(act.c.playbook == bindparam("of"), act.c.per_key == bindparam("per"), act.c.run_id != bindparam("but_run"))
+    .group_by(act.c.run_id)
+)
+_N_ADMITTED = Prepared(select(func.count()).select_from(run).where(ADMITTED, run.c.id != bindparam("but_run")))
+_IS_OLDER = (
+    NOT_CLOSED,
+    run.c.phase == Phase.WAITING.value,
+    run.c.created_at < bindparam("before"),
+    run.c.id != bindparam("but_run"),
+)
+_N_AHEAD = Prepared(select(func.count()).select_from(run).where(*_IS_OLDER, run.c.waits_for == json.dumps([PLACE])))
+_AWAITED = Prepared(select(run.c.id, run.c.waits_for).where(*_IS_OLDER, run.c.waits_for.like('%"busy:%')))
+_TAKEN = Prepared(
+    select(reservation.c.run_id, reservation.c.is_exclusive).where(
+        reservation.c.target == bindparam("ref"), reservation.c.run_id != bindparam("but_run")
+    )
+)
 
 
 def last_disruptive(conn: Connection, targets: Sequence[str], but_run: str) -> dict[str, tuple[datetime, str]]:
     """Ref → when, and by which playbook, it was last disrupted by another run."""
     found: dict[str, tuple[datetime, str]] = {}
     for ref in targets:
-        query = (
-            select(act.c.at, act.c.playbook)
-            .where(act.c.target == ref, act.c.is_disruptive == 1, act.c.run_id != but_run)
-            .order_by(act.c.at.desc())
-            .limit(1)
-        )
-        row = conn.execute(query).first()
+        row = _LAST_DISRUPTIVE.first(conn, ref=ref, but_run=but_run)
         if row:
-            found[ref] = (utc_time(row.at), row.playbook)
+            found[ref] = (utc_time(row["at"]), row["playbook"])
     return found
 
 
 def acted_at(conn: Connection, playbook: str, per_key: str, but_run: str) -> list[datetime]:
     """When each other run of this playbook that acted for these values last did so."""
-    query = (
-        select(func.max(act.c.at))
-        .where(act.c.playbook == playbook, act.c.per_key == per_key, act.c.run_id != but_run)
-        .group_by(act.c.run_id)
-    )
-    return [utc_time(text) for text in conn.execute(query).scalars()]
+    return [utc_time(row["at"]) for row in _ACTED_AT.all(conn, of=playbook, per=per_key, but_run=but_run)]
 
 
 def n_admitted(conn: Connection, but_run: str) -> int:
     """Other runs that act or verify now."""
-    query = select(func.count()).select_from(run).where(ADMITTED, run.c.id != but_run)
-    return int(conn.execute(query).scalar_one())
+    return int(_N_ADMITTED.value(conn, but_run=but_run))
 
 
 def n_ahead(conn: Connection, but_run: str, created_at: datetime) -> int:
     """How many older plans were judged and wait for a place alone."""
-    query = (
-        select(func.count())
-        .select_from(run)
-        .where(*_older(but_run, created_at), run.c.waits_for == json.dumps([PLACE]))
-    )
-    return int(conn.execute(query).scalar_one())
+    return int(_N_AHEAD.value(conn, but_run=but_run, before=utc_text(created_at)))
 
 
 def awaited(conn: Connection, refs: Iterable[str], but_run: str, created_at: datetime) -> dict[str, str]:
     """Ref → an older plan that was judged and waits for it."""
-    query = select(run.c.id, run.c.waits_for).where(*_older(but_run, created_at), run.c.waits_for.like('%"busy:%'))
     found: dict[str, str] = {}
-    for row in conn.execute(query):
-        waits_for = set(json.loads(row.waits_for))
+    for row in _AWAITED.all(conn, but_run=but_run, before=utc_text(created_at)):
+        waits_for = set(json.loads(row["waits_for"]))
         for ref in refs:
             if f"busy:{ref}" in waits_for:
-                found.setdefault(ref, row.id)
+                found.setdefault(ref, row["id"])
     return found
-
-
-def _older(but_run: str, created_at: datetime) -> tuple[Any, ...]:
-    return (
-        NOT_CLOSED,
-        run.c.phase == Phase.WAITING.value,
-        run.c.created_at < utc_text(created_at),
-        run.c.id != but_run,
-    )
 
 
 def taken(conn: Connection, wanted: Mapping[str, bool], but_run: str) -> dict[str, str]:
     """Ref → the run that has it, of those that cannot be had: two may share what neither wants alone."""
     found: dict[str, str] = {}
     for ref, is_exclusive in wanted.items():
-        query = select(reservation.c.run_id, reservation.c.is_exclusive).where(
-            reservation.c.target == ref, reservation.c.run_id != but_run
-        )
-        for row in conn.execute(query):
-            if is_exclusive or row.is_exclusive:
-                found[ref] = row.run_id
+        for row in _TAKEN.all(conn, ref=ref, but_run=but_run):
+            if is_exclusive or row["is_exclusive"]:
+                found[ref] = row["run_id"]
     return found
 
 
@@ -225,7 +231,10 @@ class RunRow:
     due_at: datetime | None
 
 
-def _query() -> Any:
+_THIS = subject.alias()
+
+
+def _query() -> Select[Any]:
     return (
         select(run, subject.c.per, due.c.at.label("due_at"))
         .join(subject, subject.c.id == run.c.subject_id)
@@ -233,34 +242,61 @@ def _query() -> Any:
     )
 
 
-def _row(row: Any) -> RunRow:
+def _row(row: Row | RowMapping) -> RunRow:
     return RunRow(
-        id=row.id,
-        subject_id=row.subject_id,
-        playbook=row.playbook,
-        case=row.case_name,
-        per=json.loads(row.per),
-        created_at=utc_time(row.created_at),
-        phase=Phase(row.phase),
-        outcome=row.outcome,
-        reason=row.reason,
-        waits_for=tuple(json.loads(row.waits_for)) if row.waits_for else (),
-        ended_at=utc_time(row.ended_at) if row.ended_at else None,
-        is_admitted=bool(row.is_admitted),
-        has_acted=bool(row.has_acted),
-        due_at=utc_time(row.due_at) if row.due_at else None,
+        id=row["id"],
+        subject_id=row["subject_id"],
+        playbook=row["playbook"],
+        case=row["case_name"],
+        per=json.loads(row["per"]),
+        created_at=utc_time(row["created_at"]),
+        phase=Phase(row["phase"]),
+        outcome=row["outcome"],
+        reason=row["reason"],
+        waits_for=tuple(json.loads(row["waits_for"])) if row["waits_for"] else (),
+        ended_at=utc_time(row["ended_at"]) if row["ended_at"] else None,
+        is_admitted=bool(row["is_admitted"]),
+        has_acted=bool(row["has_acted"]),
+        due_at=utc_time(row["due_at"]) if row["due_at"] else None,
     )
+
+
+_OF_ID = Prepared(_query().where(run.c.id == bindparam("row")))
+_OF_SUBJECT = Prepared(_query().where(run.c.subject_id == bindparam("row")))
+_WAITING_FOR_WORD = Prepared(
+    select(run.c.id)
+    .join(subject_episode, subject_episode.c.subject_id == run.c.subject_id)
+    .where(subject_episode.c.episode_id == bindparam("episode"), NOT_CLOSED, run.c.waits_for.like('%"turn:%'))
+)
+_MAY_GO_ON = Prepared(
+    select(run.c.id, run.c.waits_for)
+    .where(NOT_CLOSED, run.c.phase == Phase.WAITING.value)
+    .order_by(run.c.created_at, run.c.id)
+)
+_IS_REOPENED = Prepared(
+    select(run.c.id)
+    .join(subject, subject.c.id == run.c.subject_id)
+    .where(
+        run.c.playbook == bindparam("of"),
+        run.c.per_key == bindparam("per"),
+        run.c.case_name == bindparam("case"),
+        run.c.subject_id != bindparam("this"),
+        subject.c.is_by_hand == 0,
+        subject.c.opened_at > select(_THIS.c.opened_at).where(_THIS.c.id == bindparam("this")).scalar_subquery(),
+    )
+    .limit(1)
+)
 
 
 def get_run(conn: Connection, run_id: str) -> RunRow | None:
     """By its id."""
-    row = conn.execute(_query().where(run.c.id == run_id)).first()
+    row = _OF_ID.first(conn, row=run_id)
     return _row(row) if row else None
 
 
 def run_of_subject(conn: Connection, subject_id: str) -> RunRow | None:
     """The one run of a subject; None when it was adopted."""
-    row = conn.execute(_query().where(run.c.subject_id == subject_id)).first()
+    row = _OF_SUBJECT.first(conn, row=subject_id)
     return _row(row) if row else None
 
 
@@ -273,7 +309,7 @@ def open_run_by_hand(conn: Connection, playbook: str, case: str, per_key: str) -
         run.c.ended_at.is_(None),
         subject.c.is_by_hand == 1,
     )
-    row = conn.execute(query.limit(1)).first()
+    row = conn.execute(query.limit(1)).mappings().first()
     return _row(row) if row else None
 
 
@@ -284,21 +320,12 @@ def list_runs(conn: Connection, state: str, limit: int) -> list[RunRow]:
         query = query.where(NOT_CLOSED, run.c.ended_at.is_(None))
     elif state == "ended":
         query = query.where(run.c.ended_at.is_not(None))
-    return [_row(row) for row in conn.execute(query)]
+    return [_row(row) for row in conn.execute(query).mappings()]
 
 
 def waiting_for_word(conn: Connection, episode_id: str) -> list[str]:
     """Ids of the runs of this episode's subjects whose turn has come and that wait to hear that it fires."""
-    query = (
-        select(run.c.id)
-        .join(subject_episode, subject_episode.c.subject_id == run.c.subject_id)
-        .where(
-            subject_episode.c.episode_id == episode_id,
-            NOT_CLOSED,
-            run.c.waits_for.like('%"turn:%'),
-        )
-    )
-    return list(conn.execute(query).scalars())
+    return [row["id"] for row in _WAITING_FOR_WORD.all(conn, episode=episode_id)]
 
 
 def not_closed(conn: Connection) -> list[str]:
@@ -313,18 +340,13 @@ def may_go_on(conn: Connection, n_places: int) -> list[str]:
     Of those that wait for a place alone only as many as there can be places: in a storm the end of each run would else
     have all the others judged again.
     """
-    query = (
-        select(run.c.id, run.c.waits_for)
-        .where(NOT_CLOSED, run.c.phase == Phase.WAITING.value)
-        .order_by(run.c.created_at, run.c.id)
-    )
     found: list[str] = []
-    for row in conn.execute(query):
-        if waits_for_place_alone(json.loads(row.waits_for or "[]")):
+    for row in _MAY_GO_ON.all(conn):
+        if waits_for_place_alone(json.loads(row["waits_for"] or "[]")):
             n_places -= 1
             if n_places < 0:
                 continue
-        found.append(row.id)
+        found.append(row["id"])
     return found
 
 
@@ -338,20 +360,9 @@ def is_reopened(conn: Connection, plan: Plan) -> bool:
 
     Asked by way of the later subject's run, since runs are indexed by their values.
     """
-    opened_at = select(subject.c.opened_at).where(subject.c.id == plan.subject_id).scalar_subquery()
-    query = (
-        select(run.c.id)
-        .join(subject, subject.c.id == run.c.subject_id)
-        .where(
-            run.c.playbook == plan.playbook,
-            run.c.per_key == plan.per_key,
-            run.c.case_name == plan.case,
-            run.c.subject_id != plan.subject_id,
-            subject.c.is_by_hand == 0,
-            subject.c.opened_at > opened_at,
-        )
+    return (
+        _IS_REOPENED.value(conn, of=plan.playbook, per=plan.per_key, case=plan.case, this=plan.subject_id) is not None
     )
-    return conn.execute(query.limit(1)).first() is not None
 
 
 def count_by_phase(conn: Connection) -> dict[str, int]:
@@ -369,31 +380,39 @@ def unsettled(conn: Connection) -> list[str]:
 # -- due times ---------------------------------------------------------------------------------------------------------
 
 
+_UNSET_DUE = Prepared(delete(due).where(due.c.kind == "run", due.c.id == bindparam("row")))
+_SET_DUE = Prepared(insert(due).prefix_with("OR REPLACE"))
+
+
 def set_due(conn: Connection, run_id: str, at: datetime | None) -> None:
     """When to look at this run next; None = only when an event wakes it."""
     if at is None:
-        conn.execute(delete(due).where(due.c.kind == "run", due.c.id == run_id))
+        _UNSET_DUE.run(conn, row=run_id)
         return
-    conn.execute(due.insert().prefix_with("OR REPLACE").values(kind="run", id=run_id, at=utc_text(at)))
+    _SET_DUE.run(conn, kind="run", id=run_id, at=utc_text(at))
 
 
 # -- told, able, control -----------------------------------------------------------------------------------------------
 
 
+_TOLD_AT = Prepared(
+    select(told.c.at).where(
+        told.c.playbook == bindparam("of"), told.c.per_key == bindparam("per"), told.c.ending == bindparam("how")
+    )
+)
+_NOTE_TOLD = Prepared(insert(told).prefix_with("OR REPLACE"))
+_GET_CONTROL = Prepared(select(control.c.value).where(control.c.key == bindparam("name")))
+
+
 def told_at(conn: Connection, playbook: str, per_key: str, ending: str) -> datetime | None:
     """When people were last told of this ending of these values."""
-    query = select(told.c.at).where(told.c.playbook == playbook, told.c.per_key == per_key, told.c.ending == ending)
-    text = conn.execute(query).scalar()
+    text = _TOLD_AT.value(conn, of=playbook, per=per_key, how=ending)
     return utc_time(text) if text else None
 
 
 def note_told(conn: Connection, playbook: str, per_key: str, ending: str, at: datetime) -> None:
     """People were told."""
-    conn.execute(
-        told.insert()
-        .prefix_with("OR REPLACE")
-        .values(playbook=playbook, per_key=per_key, ending=ending, at=utc_text(at))
-    )
+    _NOTE_TOLD.run(conn, playbook=playbook, per_key=per_key, ending=ending, at=utc_text(at))
 
 
 def able_since(conn: Connection) -> dict[str, tuple[str, datetime]]:
@@ -415,7 +434,7 @@ def unset_able(conn: Connection, playbook: str) -> None:
 
 def get_control(conn: Connection, key: str) -> dict[str, Any] | None:
     """A small JSON value of the engine's own."""
-    text = conn.execute(select(control.c.value).where(control.c.key == key)).scalar()
+    text = _GET_CONTROL.value(conn, name=key)
     return json.loads(text) if text else None
 
 

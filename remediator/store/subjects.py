@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, and_, exists, func, select, update
+from sqlalchemy import Connection, RowMapping, and_, bindparam, exists, func, insert, select, update
 
 from remediator.core.event import utc_text, utc_time
+from remediator.store.prepared import Prepared, Row
 from remediator.store.tables import HAS_STALE_COPY, OPEN_BY_ALERTS, episode, subject, subject_episode
 
 
@@ -63,7 +64,7 @@ def _time(text: str | None) -> datetime | None:
     return utc_time(text) if text else None
 
 
-def _episode(row: RowMapping) -> Episode:
+def _episode(row: RowMapping | Row) -> Episode:
     return Episode(
         id=row["id"],
         label_key=row["label_key"],
@@ -80,7 +81,7 @@ def _episode(row: RowMapping) -> Episode:
     )
 
 
-def _subject(row: RowMapping) -> Subject:
+def _subject(row: RowMapping | Row) -> Subject:
     return Subject(
         id=row["id"],
         playbook=row["playbook"],
@@ -100,17 +101,37 @@ def _subject(row: RowMapping) -> Subject:
 # -- episodes ----------------------------------------------------------------------------------------------------------
 
 
+_BY_ID = episode.c.id == bindparam("row")
+_OPEN_EPISODE = Prepared(
+    select(episode).where(episode.c.label_key == bindparam("label_key"), episode.c.ended_at.is_(None))
+)
+_NEWEST_EPISODE = Prepared(
+    select(episode).where(episode.c.label_key == bindparam("label_key")).order_by(episode.c.opened_at.desc()).limit(1)
+)
+_GET_EPISODE = Prepared(select(episode).where(_BY_ID))
+_INSERT_EPISODE = Prepared(insert(episode))
+_TOUCH = Prepared(
+    update(episode)
+    .where(episode.c.label_key == bindparam("key"), episode.c.ended_at.is_(None))
+    .values(last_word_at=bindparam("at"), last_delivery=bindparam("delivery"))
+    .returning(episode.c.id)
+)
+_END_EPISODE = Prepared(
+    update(episode)
+    .where(_BY_ID)
+    .values(ended_at=bindparam("at"), end_reason=bindparam("reason"), resolved_ends_at=bindparam("ends_at"))
+)
+
+
 def open_episode(conn: Connection, label_key: str) -> Episode | None:
     """The open episode of this label set."""
-    query = select(episode).where(episode.c.label_key == label_key, episode.c.ended_at.is_(None))
-    row = conn.execute(query).mappings().first()
+    row = _OPEN_EPISODE.first(conn, label_key=label_key)
     return _episode(row) if row else None
 
 
 def newest_episode(conn: Connection, label_key: str) -> Episode | None:
     """The newest episode of this label set, open or not."""
-    query = select(episode).where(episode.c.label_key == label_key).order_by(episode.c.opened_at.desc()).limit(1)
-    row = conn.execute(query).mappings().first()
+    row = _NEWEST_EPISODE.first(conn, label_key=label_key)
     return _episode(row) if row else None
 
 
@@ -124,35 +145,37 @@ def stale_copies(conn: Connection) -> list[Episode]:
 
 def get_episode(conn: Connection, episode_id: str) -> Episode | None:
     """By its id."""
-    row = conn.execute(select(episode).where(episode.c.id == episode_id)).mappings().first()
+    row = _GET_EPISODE.first(conn, row=episode_id)
     return _episode(row) if row else None
 
 
 def insert_episode(conn: Connection, new: Episode, delivery_id: int) -> None:
     """Open it; or remember as ended what was resolved before anybody heard that it fires."""
-    conn.execute(
-        episode.insert().values(
-            id=new.id,
-            label_key=new.label_key,
-            fingerprint=new.fingerprint,
-            alert=json.dumps(new.alert, ensure_ascii=False),
-            opened_at=utc_text(new.opened_at),
-            opened_by_delivery=delivery_id,
-            starts_at=utc_text(new.starts_at),
-            last_word_at=utc_text(new.last_word_at),
-            last_delivery=delivery_id,
-            ended_at=utc_text(new.ended_at) if new.ended_at is not None else None,
-            end_reason=new.end_reason,
-            resolved_ends_at=utc_text(new.resolved_ends_at) if new.resolved_ends_at is not None else "",
-        )
+    _INSERT_EPISODE.run(
+        conn,
+        id=new.id,
+        label_key=new.label_key,
+        fingerprint=new.fingerprint,
+        alert=json.dumps(new.alert, ensure_ascii=False),
+        opened_at=utc_text(new.opened_at),
+        opened_by_delivery=delivery_id,
+        starts_at=utc_text(new.starts_at),
+        last_word_at=utc_text(new.last_word_at),
+        last_delivery=delivery_id,
+        ended_at=utc_text(new.ended_at) if new.ended_at is not None else None,
+        end_reason=new.end_reason,
+        resolved_ends_at=utc_text(new.resolved_ends_at) if new.resolved_ends_at is not None else "",
     )
 
 
-def touch_episode(conn: Connection, episode_id: str, at: datetime, delivery_id: int) -> None:
-    """A delivery says that it fires on."""
-    conn.execute(
-        update(episode).where(episode.c.id == episode_id).values(last_word_at=utc_text(at), last_delivery=delivery_id)
-    )
+def touch_episode(conn: Connection, label_key: str, at: datetime, delivery_id: int) -> str | None:
+    """A delivery says that this label set fires.
+
+    Returns:
+        The id of its open episode, which is told so; None when it has none.
+    """
+    found = _TOUCH.value(conn, key=label_key, at=utc_text(at), delivery=delivery_id)
+    return str(found) if found is not None else None
 
 
 def note_listed(conn: Connection, episode_ids: Sequence[str], at: datetime) -> None:
@@ -177,13 +200,8 @@ def note_resolved_again(conn: Connection, episode_id: str, ends_at: datetime) ->
 
 def end_episode(conn: Connection, episode_id: str, at: datetime, reason: str, ends_at: datetime | None) -> None:
     """It ended: ``resolved`` (with the sender's ``endsAt``) or ``expired``."""
-    conn.execute(
-        update(episode)
-        .where(episode.c.id == episode_id)
-        .values(
-            ended_at=utc_text(at), end_reason=reason, resolved_ends_at=utc_text(ends_at) if ends_at is not None else ""
-        )
-    )
+    ends_at_text = utc_text(ends_at) if ends_at is not None else ""
+    _END_EPISODE.run(conn, row=episode_id, at=utc_text(at), reason=reason, ends_at=ends_at_text)
 
 
 def silent_episodes(conn: Connection, before: datetime) -> list[Episode]:
@@ -206,39 +224,75 @@ def open_episodes(conn: Connection) -> Iterator[Episode]:
 # -- subjects ----------------------------------------------------------------------------------------------------------
 
 
+_GET_SUBJECT = Prepared(select(subject).where(subject.c.id == bindparam("row")))
+_OPEN_SUBJECT = Prepared(
+    select(subject).where(
+        subject.c.playbook == bindparam("playbook"),
+        subject.c.case_name == bindparam("case"),
+        subject.c.per_key == bindparam("per_key"),
+        OPEN_BY_ALERTS,
+    )
+)
+_INSERT_SUBJECT = Prepared(insert(subject))
+_CLOSE_SUBJECT = Prepared(
+    update(subject)
+    .where(subject.c.id == bindparam("row"))
+    .values(closed_at=bindparam("at"), close_reason=bindparam("reason"))
+)
+_LINK = Prepared(insert(subject_episode).prefix_with("OR IGNORE"))
+_OPEN_SUBJECTS_OF = Prepared(
+    select(subject)
+    .join(subject_episode, subject_episode.c.subject_id == subject.c.id)
+    .where(subject_episode.c.episode_id == bindparam("row"), subject.c.closed_at.is_(None))
+)
+_EPISODES_OF = and_(subject_episode.c.episode_id == episode.c.id, subject_episode.c.subject_id == bindparam("row"))
+_FIRES = Prepared(select(episode.c.id).join(subject_episode, _EPISODES_OF).where(episode.c.ended_at.is_(None)).limit(1))
+_OPEN_KEYS_OF = Prepared(
+    select(episode.c.label_key).join(subject_episode, _EPISODES_OF).where(episode.c.ended_at.is_(None))
+)
+_OLDEST_OPEN_OF = Prepared(
+    select(episode)
+    .join(subject_episode, _EPISODES_OF)
+    .where(episode.c.ended_at.is_(None))
+    .order_by(episode.c.opened_at, episode.c.id)
+    .limit(1)
+)
+_LAST_WORD = Prepared(select(func.max(episode.c.last_word_at)).join(subject_episode, _EPISODES_OF))
+_LAST_END_REASON = Prepared(
+    select(episode.c.end_reason)
+    .join(subject_episode, _EPISODES_OF)
+    .where(episode.c.ended_at.is_not(None))
+    .order_by(episode.c.ended_at.desc())
+    .limit(1)
+)
+
+
 def get_subject(conn: Connection, subject_id: str) -> Subject | None:
     """By its id."""
-    row = conn.execute(select(subject).where(subject.c.id == subject_id)).mappings().first()
+    row = _GET_SUBJECT.first(conn, row=subject_id)
     return _subject(row) if row else None
 
 
 def open_subject(conn: Connection, playbook: str, case: str, per_key: str) -> Subject | None:
     """The open one of these values; runs by hand have subjects of their own and are not found here."""
-    query = select(subject).where(
-        subject.c.playbook == playbook,
-        subject.c.case_name == case,
-        subject.c.per_key == per_key,
-        OPEN_BY_ALERTS,
-    )
-    row = conn.execute(query).mappings().first()
+    row = _OPEN_SUBJECT.first(conn, playbook=playbook, case=case, per_key=per_key)
     return _subject(row) if row else None
 
 
 def insert_subject(conn: Connection, new: Subject) -> None:
     """Open it."""
-    conn.execute(
-        subject.insert().values(
-            id=new.id,
-            playbook=new.playbook,
-            case_name=new.case,
-            per_key=new.per_key,
-            per=json.dumps(dict(new.per), ensure_ascii=False),
-            opened_at=utc_text(new.opened_at),
-            opened_by_episode=new.opened_by_episode,
-            is_adopted=int(new.is_adopted),
-            is_by_hand=int(new.is_by_hand),
-            is_latched=int(new.is_latched),
-        )
+    _INSERT_SUBJECT.run(
+        conn,
+        id=new.id,
+        playbook=new.playbook,
+        case_name=new.case,
+        per_key=new.per_key,
+        per=json.dumps(dict(new.per), ensure_ascii=False),
+        opened_at=utc_text(new.opened_at),
+        opened_by_episode=new.opened_by_episode,
+        is_adopted=int(new.is_adopted),
+        is_by_hand=int(new.is_by_hand),
+        is_latched=int(new.is_latched),
     )
 
 
@@ -249,69 +303,43 @@ def set_adopted(conn: Connection, subject_id: str) -> None:
 
 def close_subject(conn: Connection, subject_id: str, at: datetime, reason: str) -> None:
     """The last of its episodes has ended."""
-    conn.execute(update(subject).where(subject.c.id == subject_id).values(closed_at=utc_text(at), close_reason=reason))
+    _CLOSE_SUBJECT.run(conn, row=subject_id, at=utc_text(at), reason=reason)
 
 
 def link(conn: Connection, subject_id: str, episode_id: str) -> None:
     """This episode belongs to this subject."""
-    conn.execute(subject_episode.insert().prefix_with("OR IGNORE").values(subject_id=subject_id, episode_id=episode_id))
+    _LINK.run(conn, subject_id=subject_id, episode_id=episode_id)
 
 
 def open_subjects_of(conn: Connection, episode_id: str) -> list[Subject]:
     """The open subjects that this episode belongs to."""
-    query = (
-        select(subject)
-        .join(subject_episode, subject_episode.c.subject_id == subject.c.id)
-        .where(subject_episode.c.episode_id == episode_id, subject.c.closed_at.is_(None))
-    )
-    return [_subject(row) for row in conn.execute(query).mappings()]
-
-
-def _episodes_of(subject_id: str) -> Any:
-    return and_(subject_episode.c.episode_id == episode.c.id, subject_episode.c.subject_id == subject_id)
+    return [_subject(row) for row in _OPEN_SUBJECTS_OF.all(conn, row=episode_id)]
 
 
 def fires(conn: Connection, subject_id: str) -> bool:
     """Whether any of its episodes is open."""
-    query = select(episode.c.id).join(subject_episode, _episodes_of(subject_id)).where(episode.c.ended_at.is_(None))
-    return conn.execute(query.limit(1)).first() is not None
+    return _FIRES.value(conn, row=subject_id) is not None
 
 
 def open_keys_of(conn: Connection, subject_id: str) -> frozenset[str]:
     """The label keys of the episodes of a subject that fire."""
-    query = select(episode.c.label_key).join(subject_episode, _episodes_of(subject_id))
-    return frozenset(conn.execute(query.where(episode.c.ended_at.is_(None))).scalars())
+    return frozenset(row["label_key"] for row in _OPEN_KEYS_OF.all(conn, row=subject_id))
 
 
 def oldest_open_episode_of(conn: Connection, subject_id: str) -> Episode | None:
     """The episode of a subject that has fired for the longest time."""
-    query = (
-        select(episode)
-        .join(subject_episode, _episodes_of(subject_id))
-        .where(episode.c.ended_at.is_(None))
-        .order_by(episode.c.opened_at, episode.c.id)
-        .limit(1)
-    )
-    row = conn.execute(query).mappings().first()
+    row = _OLDEST_OPEN_OF.first(conn, row=subject_id)
     return _episode(row) if row else None
 
 
 def last_word_at(conn: Connection, subject_id: str) -> datetime | None:
     """When a delivery last said that any alert of the subject fires."""
-    query = select(func.max(episode.c.last_word_at)).join(subject_episode, _episodes_of(subject_id))
-    return _time(conn.execute(query).scalar())
+    return _time(_LAST_WORD.value(conn, row=subject_id))
 
 
 def last_end_reason(conn: Connection, subject_id: str) -> str:
     """How the newest ended episode of the subject ended, "" when none has."""
-    query = (
-        select(episode.c.end_reason)
-        .join(subject_episode, _episodes_of(subject_id))
-        .where(episode.c.ended_at.is_not(None))
-        .order_by(episode.c.ended_at.desc())
-        .limit(1)
-    )
-    return str(conn.execute(query).scalar() or "")
+    return str(_LAST_END_REASON.value(conn, row=subject_id) or "")
 
 
 def n_open(conn: Connection) -> tuple[int, int]:

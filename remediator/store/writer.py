@@ -30,6 +30,7 @@ from remediator.core.event import Event, RecordedEvent
 from remediator.errors import SchemaVersionError, StoreUnavailableError
 from remediator.store import audit, schema
 from remediator.store.connection import BUSY_TIMEOUT_MS, is_in_transaction, set_writer_pragmas
+from remediator.store.prepared import driver
 from remediator.store.problems import unavailable
 
 T = TypeVar("T")
@@ -46,6 +47,9 @@ IDLE_S = 0.5
 WAL_MAX_BYTES = 64 * 1024 * 1024
 """A WAL that readers kept from being reused is cut at this size, though it costs the writer a short wait."""
 
+WAL_LOOK_EVERY = 16
+"""Transactions between two looks at its size."""
+
 WAL_WAIT_MS = 200
 """How long cutting it may wait for readers."""
 
@@ -57,10 +61,12 @@ class Tx:
 
     Attributes:
         conn: for statements. Never commit or roll it back: the writer does.
+        head: seq and hash of the audit log's last event as this transaction has it, None until it wrote one.
     """
 
-    def __init__(self, conn: Connection) -> None:
+    def __init__(self, conn: Connection, head: tuple[int, str] | None = None) -> None:
         self.conn = conn
+        self.head = head
         self.hooks: list[Callable[[], None]] = []
 
     def append(self, event: Event) -> RecordedEvent:
@@ -70,7 +76,9 @@ class Tx:
             RunLostError: the run has an event of this ``n`` already.
             ValueError: a value that cannot be written canonically.
         """
-        return audit.append(self.conn, event)
+        recorded = audit.append(self.conn, event, self.head)
+        self.head = (recorded.seq, recorded.hash)
+        return recorded
 
     def after_commit(self, hook: Callable[[], None]) -> None:
         """Call this, in the writer's thread, once the transaction is synced and before the caller is answered.
@@ -105,6 +113,7 @@ class Writer:
         self._gate = threading.Lock()
         self._is_closed = False
         self._is_wal_dirty = True
+        self._n_commits = 0
         self._conn: Connection | None = self._open()
         self._inode = os.stat(path).st_ino
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
@@ -185,8 +194,9 @@ class Writer:
         try:
             conn = self._connected()
             conn.exec_driver_sql("BEGIN IMMEDIATE")
+            head: tuple[int, str] | None = None
             for place, job in enumerate(jobs):
-                self._run_job(conn, job, place, answers, failures)
+                head = self._run_job(conn, job, place, head, answers, failures)
             conn.commit()
         except BaseException as error:  # noqa: BLE001  the thread's top: every failure is its callers'
             self._disconnect()  # the next batch opens anew, with all that was open here forgotten
@@ -216,21 +226,25 @@ class Writer:
         conn: Connection,
         job: _Job,
         place: int,
+        head: tuple[int, str] | None,
         answers: dict[int, Any],
         failures: dict[int, BaseException],
-    ) -> None:
-        tx = Tx(conn)
-        conn.exec_driver_sql("SAVEPOINT job")
+    ) -> tuple[int, str] | None:
+        """The audit log's head after it, None when this transaction has written no event."""
+        tx = Tx(conn, head)
+        driver(conn).execute("SAVEPOINT job")
         try:
             answers[place] = job.work(tx)
         except BaseException as error:
             if not is_in_transaction(conn):
                 raise  # SQLite has ended the whole transaction: nobody's work is left
-            conn.exec_driver_sql("ROLLBACK TO job")
+            driver(conn).execute("ROLLBACK TO job")
             problem = unavailable(error)
             failures[place] = error if problem is None else _because(str(problem), error)
-        conn.exec_driver_sql("RELEASE job")
+            tx.head = head
+        driver(conn).execute("RELEASE job")
         job.hooks = tx.hooks
+        return tx.head
 
     def _connected(self) -> Connection:
         try:
@@ -273,6 +287,9 @@ class Writer:
             _log("store_close_failed", error)
 
     def _bound_wal(self) -> None:
+        self._n_commits += 1
+        if self._n_commits % WAL_LOOK_EVERY:
+            return
         try:
             size = os.stat(f"{self._path}-wal").st_size
         except OSError:

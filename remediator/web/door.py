@@ -5,11 +5,12 @@ what it finds wrong (too large, too slow) goes along in the environ as ``remedia
 ``auth.needs`` after the caller is known, so that every answer, count and audit event is made in one place. The body of
 a stranger is thrown away while it comes: only known callers can fill memory, each at most ``max_body``.
 
-Deliveries, health and metrics have threads of their own: a plan that asks ten Docker engines delays no alert.
+Health and metrics have threads of their own: a plan that asks ten Docker engines delays no probe. A delivery needs
+none: its call is a fraction of a millisecond of the interpreter's time, whoever spends it, and its commit is waited for
+here, so that a batch of commits wakes one thread instead of one for each. Long bodies are decoded in a thread.
 
-One hop to a thread and one back, since body and answer are whole: a2wsgi streams both, which costs six hops, half of
-the answers per second, and threads that wait for an event loop which a stop may have closed. Of
-a2wsgi only the environ is left.
+Body and answer are whole, so that Flask is called directly: a2wsgi streams both, which costs six hops between threads,
+and threads that wait for an event loop which a stop may have closed. Of a2wsgi only the environ is left.
 
 ``HeadDeadline`` does the same for headers. uvicorn waits for those without end, and without a limit on their size.
 """
@@ -17,9 +18,11 @@ a2wsgi only the environ is left.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
-from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -27,7 +30,7 @@ from a2wsgi.wsgi import build_environ
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from werkzeug.exceptions import BadRequest, ServiceUnavailable
 
-from remediator.errors import PayloadTooLargeError
+from remediator.errors import PayloadTooLargeError, StoreUnavailableError
 from remediator.web import webhook
 from remediator.web.auth import Authenticator
 
@@ -44,8 +47,11 @@ BODY_DEADLINE_S = 10.0
 HEAD_DEADLINE_S = 10.0
 # Ours are below 1 KiB. Proxies add cookies and tokens; the usual limit of servers is 8 to 64 KiB.
 MAX_HEAD_BYTES = 64 * 1024
-# Each holds a delivery for one commit, a few ms; group commit gets better with more of them, to about here.
-DELIVERY_THREADS = 32
+# Bodies above this are decoded in a thread, which gives way to others every few ms.
+LONG_BODY = 64 * 1024
+COMMIT_DEADLINE_S = 8.0
+# Long deliveries, health and metrics.
+QUICK_THREADS = 8
 # People and scripts; each may ask Docker engines for seconds.
 API_THREADS = 8
 
@@ -86,8 +92,9 @@ class Door:
         self._max_body = max_body
         self._body_deadline_s = body_deadline_s
         self._flask_app = flask_app
-        self._quick = ThreadPoolExecutor(DELIVERY_THREADS, "web-delivery")
+        self._quick = ThreadPoolExecutor(QUICK_THREADS, "web-quick")
         self._slow = ThreadPoolExecutor(API_THREADS, "web-api")
+        self._committed = _Committed()
         self._reading: set[asyncio.Timeout] = set()
         self._is_closing = False
 
@@ -110,11 +117,10 @@ class Door:
             self._reading.discard(deadline)
         if read.is_disconnected:
             return
-        threads = self._quick if scope["path"].rstrip("/") in _QUICK_PATHS else self._slow
         try:
-            answer = await asyncio.get_running_loop().run_in_executor(threads, self._call, read.environ())
+            answer = await self._answer(read)
         except asyncio.CancelledError:
-            # uvicorn's patience with a stop is over, and its own answer would be 500. The thread ends by itself.
+            # uvicorn's patience with a stop is over, and its own answer would be 500. What runs ends by itself.
             answer = _STOPPING
         closes = () if read.is_whole else ((b"connection", b"close"),)
         await send(
@@ -122,28 +128,31 @@ class Door:
         )
         await send({"type": "http.response.body", "body": answer.body})
 
-    def _call(self, environ: WSGIEnvironment) -> _Answer:
-        """Flask's answer, in one of the threads."""
-        started: list[tuple[str, list[tuple[str, str]]]] = []
-        written: list[bytes] = []
-
-        def start_response(
-            status: str, headers: list[tuple[str, str]], _exc_info: object = None
-        ) -> Callable[..., object]:
-            started.append((status, headers))
-            return written.append
-
-        parts = self._flask_app(environ, start_response)
+    async def _answer(self, read: _BodyReader) -> _Answer:
+        path = read.path.rstrip("/")
+        threads = self._quick if path in _QUICK_PATHS else self._slow
+        if path != webhook.PATH:
+            return (await self._in(threads, _Call(self._flask_app, read.environ()))).answer()
+        environ = {**read.environ(), webhook.COMMIT_KEY: None}
+        if read.n_bytes > LONG_BODY:
+            call = await self._in(threads, _Call(self._flask_app, environ))
+        else:
+            call = _Call(self._flask_app, environ).run()
+        commit: Future[object] | None = environ[webhook.COMMIT_KEY]
+        if commit is None:
+            return call.answer()
         try:
-            body = b"".join([*written, *parts])
-        finally:
-            getattr(parts, "close", lambda: None)()
-        status, headers = started[-1]
-        return _Answer(
-            status=int(status[:3]),
-            headers=tuple((name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers),
-            body=body,
-        )
+            await self._committed.wait(commit)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # noqa: BLE001  whatever the commit raised, the same call again says so
+            read.problem = error
+            return (await self._in(threads, _Call(self._flask_app, read.environ()))).answer()
+        return call.answer()
+
+    @staticmethod
+    async def _in(threads: ThreadPoolExecutor, call: _Call) -> _Call:
+        return await asyncio.get_running_loop().run_in_executor(threads, call.run)
 
     def stop_reading(self) -> None:
         """From the event loop: bodies under way are answered with 503 now, so that a stop waits for nobody."""
@@ -157,11 +166,87 @@ class Door:
             threads.shutdown(wait=False)
 
 
+class _Call:
+    """One call of Flask."""
+
+    def __init__(self, flask_app: WSGIApplication, environ: WSGIEnvironment) -> None:
+        self._flask_app = flask_app
+        self._environ = environ
+        self._status = ""
+        self._headers: list[tuple[str, str]] = []
+        self._written: list[bytes] = []
+        self._parts: Iterable[bytes] = ()
+
+    def run(self) -> _Call:
+        """Everything but the body, which may be a generator."""
+        self._parts = self._flask_app(self._environ, self._start_response)
+        return self
+
+    def answer(self) -> _Answer:
+        """With the whole body."""
+        try:
+            body = b"".join([*self._written, *self._parts])
+        finally:
+            getattr(self._parts, "close", lambda: None)()
+        headers = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in self._headers]
+        if not any(name == b"content-length" for name, _ in headers):
+            headers.append((b"content-length", b"%d" % len(body)))
+        return _Answer(status=int(self._status[:3]), headers=tuple(headers), body=body)
+
+    def _start_response(
+        self, status: str, headers: list[tuple[str, str]], _exc_info: object = None
+    ) -> Callable[..., object]:
+        self._status, self._headers = status, headers
+        return self._written.append
+
+
+class _Committed:
+    """Lets the event loop wait for commits. Those of one batch wake it once."""
+
+    def __init__(self) -> None:
+        self._done: deque[asyncio.Future[None]] = deque()
+
+    async def wait(self, commit: Future[object]) -> None:
+        """Until it is committed.
+
+        Raises:
+            StoreUnavailableError: it has not begun within ``COMMIT_DEADLINE_S``, and is not done any more.
+            Exception: what it raised.
+        """
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[None] = loop.create_future()
+
+        def tell(_: object) -> None:  # in the writer's thread
+            self._done.append(done)
+            if len(self._done) == 1:
+                with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                    loop.call_soon_threadsafe(self._wake)
+
+        commit.add_done_callback(tell)
+        try:
+            async with asyncio.timeout(COMMIT_DEADLINE_S):
+                await done
+        except TimeoutError:
+            if commit.cancel():
+                raise StoreUnavailableError(
+                    f"The store did not get to this in {COMMIT_DEADLINE_S:g} s: it is overloaded or its disk hangs"
+                ) from None
+            await asyncio.wrap_future(commit)  # begun: whether it was kept must be known
+        commit.result()
+
+    def _wake(self) -> None:
+        while self._done:
+            done = self._done.popleft()
+            if not done.done():
+                done.set_result(None)
+
+
 class _BodyReader:
     """One body, read to its end or to the limit."""
 
     def __init__(self, scope: Scope, *, max_body: int, keep: bool) -> None:
         self._scope = scope
+        self.path: str = scope["path"]
         self._max_body = max_body
         self._body = bytearray()
         self._keep = keep

@@ -4,15 +4,21 @@ Alertmanager's rules decide the answers: 5xx is tried again, 4xx is not until th
 ``Retry-After`` and 429 mean nothing. So 503 says "try again" for whatever may pass, an error of our own included, and
 4xx only what a retry cannot mend. Never a redirect (it becomes a GET and the alert is silently lost), never a 500.
 Answers are short and repeat nothing of the body: Alertmanager logs them.
+
+Nobody waits for the commit in a thread: Flask's answer is made when the delivery is on its way to the store, and sent
+by the door when it is there (``remediator.commit`` in the environ). Its body, with the delivery's number, is written
+only then; a commit that fails comes back as this call's problem.
 """
 
 from __future__ import annotations
 
+import json
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from flask import Blueprint, Response, g, jsonify, request
+from flask import Blueprint, Response, g, request
 from werkzeug.exceptions import HTTPException, ServiceUnavailable
 
 from remediator.core.alert import RawDelivery
@@ -24,12 +30,17 @@ from remediator.web.errors import answer, count_refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from concurrent.futures import Future
 
     from remediator.app import App
+    from remediator.engine.receive import Receipt
 
 _log = get_logger(__name__)
 
 PATH = "/api/v1/alertmanager"
+
+COMMIT_KEY = "remediator.commit"
+"""In the environ of a caller that waits for the commit itself: None, and afterwards the commit's ``Future``."""
 
 
 def webhook_routes(app: App, is_draining: Callable[[], bool]) -> Blueprint:
@@ -52,21 +63,38 @@ def webhook_routes(app: App, is_draining: Callable[[], bool]) -> Blueprint:
         # With tokens any content type is taken: what the body is, decode says. Without, a browser could be the sender.
         refuse_browsers(needs_json=not g.caller.is_known)
         raw = RawDelivery(received_at=datetime.now(UTC), source=_source(), body=request.get_data())
-        receipt = app.accept(raw)
-        return jsonify(delivery_id=receipt.delivery_id, alerts=receipt.n_alerts, bad_alerts=receipt.n_bad_alerts)
+        commit = app.submit(raw)
+        if COMMIT_KEY in request.environ:
+            request.environ[COMMIT_KEY] = commit
+        else:
+            commit.result()
+        return Response(answer_of(commit, g.started), mimetype="application/json")
+
+    def answer_of(commit: Future[Receipt], started: float) -> Iterator[bytes]:
+        receipt = commit.result()
+        count(200, started)
+        app.metrics.last_delivery_time.set_to_current_time()
+        said = {"delivery_id": receipt.delivery_id, "alerts": receipt.n_alerts, "bad_alerts": receipt.n_bad_alerts}
+        yield json.dumps(said).encode() + b"\n"
+
+    def count(status: int, started: float) -> None:
+        app.metrics.deliveries.labels(str(status)).inc()
+        app.metrics.delivery_answer.observe(time.monotonic() - started)
 
     @routes.after_request
-    def count(response: Response) -> Response:
-        app.metrics.deliveries.labels(str(response.status_code)).inc()
-        if response.status_code == 200:
-            app.metrics.last_delivery_time.set_to_current_time()
-        app.metrics.delivery_answer.observe(time.monotonic() - g.started)
+    def count_others(response: Response) -> Response:
+        if response.status_code != 200:
+            count(response.status_code, g.started)
         return response
 
     def refuse(status: int, problem: str) -> Response:
         # The audit has what came from known senders; a stranger could fill it, so 401 is counted and logged alone.
         n_bytes = request.environ.get("remediator.n_bytes", request.content_length or 0)
-        app.reject(_source(), datetime.now(UTC), status, problem, n_bytes)
+        recorded = app.reject(_source(), datetime.now(UTC), status, problem, n_bytes)
+        if COMMIT_KEY in request.environ:
+            request.environ[COMMIT_KEY] = recorded
+        else:
+            recorded.result()
         return answer(status, problem)
 
     @routes.errorhandler(DeliveryError)

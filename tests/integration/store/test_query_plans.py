@@ -9,7 +9,6 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, event
 
 from plans import NOW as AT
 from plans import a_plan
@@ -19,6 +18,7 @@ from remediator.core.run import Phase
 from remediator.errors import Reason
 from remediator.store import audit, inbox, runs, subjects
 from remediator.store.engine import Store
+from remediator.store.prepared import driver
 from remediator.store.writer import Tx
 
 GROWS = ("run", "audit", "episode", "subject", "subject_episode", "delivery", "act")
@@ -94,28 +94,29 @@ def _functions(module: ModuleType) -> Iterator[Any]:
 
 def _scans(store: Store, ask: Callable[[Tx], object]) -> list[str]:
     """The steps of SQLite's plans that walk a table which grows."""
+    asked: list[str] = []
     found: list[str] = []
-
-    def explain(conn: Connection, _cursor: object, statement: str, parameters: Any, *_: object) -> None:
-        if not statement.startswith(("SELECT", "UPDATE", "DELETE", "INSERT")):
-            return
-        cursor = conn.connection.cursor()
-        for row in cursor.execute(f"EXPLAIN QUERY PLAN {statement}", parameters):
-            step = re.match(r"SCAN (\w+)(?: USING (?:COVERING )?INDEX (\w+))?", row[3])
-            if step and step[1] in GROWS and step[2] not in SMALL:
-                found.append(f"{row[3]}: {statement}")
 
     def work(tx: Tx) -> None:
         tx.conn.exec_driver_sql("PRAGMA defer_foreign_keys=ON")
-        event.listen(tx.conn, "before_cursor_execute", explain)
+        connection = driver(tx.conn)
+        connection.set_trace_callback(asked.append)  # with the values in their places
         try:
             ask(tx)
         finally:
-            event.remove(tx.conn, "before_cursor_execute", explain)
+            connection.set_trace_callback(None)
+        for statement in asked:
+            if not statement.startswith(("SELECT", "UPDATE", "DELETE", "INSERT")):
+                continue
+            for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}"):
+                step = re.match(r"SCAN (\w+)(?: USING (?:COVERING )?INDEX (\w+))?", row[3])
+                if step and step[1] in GROWS and step[2] not in SMALL:
+                    found.append(f"{row[3]}: {statement}")
         raise _Undo  # nothing of what was written here belongs to anything
 
     with pytest.raises(_Undo):
         store.write(work)
+    assert asked
     return found
 
 

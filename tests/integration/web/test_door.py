@@ -4,14 +4,16 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from remediator.errors import DecodeError
-from remediator.web.door import Door, HeadDeadline
+from remediator.errors import DecodeError, StoreUnavailableError
+from remediator.web.door import LONG_BODY, Door, HeadDeadline
 
 URL = "/api/v1/alertmanager"
 BODY = b'{"version":"4","alerts":[]}'
@@ -260,7 +262,7 @@ def test_delivery_when_the_path_is_odd_then_never_a_redirect(path: str, serve: S
 
 def test_delivery_when_json_is_deep_then_the_decoders_400_and_no_500(serve: Serve) -> None:
     served = serve()
-    served.engine.answers["accept"] = DecodeError("nested too deeply")
+    served.engine.answers["submit"] = DecodeError("nested too deeply")
 
     assert _deliver(served.running.address, b"[" * 1_000_000)[0] == 400
 
@@ -272,7 +274,7 @@ def test_stranger_when_sending_a_large_body_then_401_and_it_is_thrown_away(tmp_p
 
     assert _deliver(served.running.address, body, Authorization="Bearer wrong")[0] == 401
     assert _deliver(served.running.address, body, Authorization="Bearer token-1234567")[0] == 200
-    assert [name for name, *_ in served.engine.calls] == ["start", "accept"]
+    assert [name for name, *_ in served.engine.calls] == ["start", "submit"]
 
 
 def test_token_when_its_file_is_edited_then_the_running_server_takes_the_new_one(tmp_path: Path, serve: Serve) -> None:
@@ -316,3 +318,87 @@ def test_delivery_when_every_api_thread_is_busy_then_it_is_not_delayed(serve: Se
 
     assert status == 200
     assert seconds < 1
+
+
+def test_delivery_when_its_commit_fails_then_503_without_details(serve: Serve) -> None:
+    served = serve()
+    commit: Future[Any] = Future()
+    commit.set_exception(StoreUnavailableError("disk full at /secret/path"))
+    served.engine.submit = lambda raw: commit
+
+    answer = served.exchange(HEAD + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(BODY) + BODY)
+
+    assert _status(answer) == 503
+    assert answer.endswith(b'{"error":"the store is away; send it again"}\n')
+    count = served.engine.metrics.registry.get_sample_value
+    assert count("remediator_deliveries_total", {"http_status": "503"}) == 1
+    assert count("remediator_deliveries_total", {"http_status": "200"}) is None
+    assert count("remediator_unexpected_errors_total", {"where": "web"}) is None
+
+
+def test_delivery_when_the_store_does_not_get_to_it_then_503_and_it_is_not_done_later(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("remediator.web.door.COMMIT_DEADLINE_S", 0.1)
+    served = serve()
+    commit: Future[Any] = Future()
+    served.engine.submit = lambda raw: commit
+
+    assert _deliver(served.running.address)[0] == 503
+    assert commit.cancelled()
+
+
+def test_delivery_when_its_commit_is_slow_but_has_begun_then_it_is_waited_for(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("remediator.web.door.COMMIT_DEADLINE_S", 0.1)
+    served = serve()
+    commit: Future[Any] = Future()
+    commit.set_running_or_notify_cancel()
+    served.engine.submit = lambda raw: commit
+    threading.Timer(0.5, commit.set_result, [SimpleNamespace(delivery_id=7, n_alerts=2, n_bad_alerts=1)]).start()
+
+    assert _deliver(served.running.address)[0] == 200
+
+
+def test_delivery_when_many_wait_for_one_commit_then_each_is_answered(serve: Serve) -> None:
+    served = serve()
+    commit: Future[Any] = Future()
+    under_way = threading.Semaphore(0)
+
+    def submit(_raw: Any) -> Future[Any]:
+        under_way.release()
+        return commit
+
+    served.engine.submit = submit
+    statuses: list[int] = []
+    callers = [
+        threading.Thread(target=lambda: statuses.append(_deliver(served.running.address)[0])) for _ in range(N_CLIENTS)
+    ]
+    for caller in callers:
+        caller.start()
+    for _ in callers:
+        assert under_way.acquire(timeout=10)
+    assert statuses == []
+
+    commit.set_result(SimpleNamespace(delivery_id=7, n_alerts=2, n_bad_alerts=1))
+    for caller in callers:
+        caller.join()
+
+    assert statuses == [200] * N_CLIENTS
+
+
+def test_delivery_when_its_body_is_long_then_it_is_read_in_a_thread(serve: Serve) -> None:
+    served = serve()
+    threads = []
+    submit = served.engine.submit
+
+    def noted(raw: Any) -> Future[Any]:
+        threads.append(threading.current_thread().name)
+        return submit(raw)
+
+    served.engine.submit = noted
+    for size in (10, LONG_BODY + 1):
+        assert _deliver(served.running.address, b"x" * size)[0] == 200
+
+    assert [name.startswith("web-quick") for name in threads] == [False, True]

@@ -9,8 +9,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -67,7 +69,7 @@ def test_server_when_started_and_stopped_then_the_engine_is_too(serve: Serve) ->
         statuses = _posts(running.address, 1)
 
     assert statuses == [200]
-    assert [name for name, *_ in engine.calls] == ["start", "accept", "stop"]
+    assert [name for name, *_ in engine.calls] == ["start", "submit", "stop"]
     host, _, port = running.address.rpartition(":")
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection((host, int(port)))
@@ -98,15 +100,16 @@ def test_server_when_the_port_is_in_use_then_says_so_before_the_engine_starts() 
 
 def test_server_when_stopping_then_what_is_being_answered_is_finished(serve: Serve) -> None:
     served = serve()
-    under_way, release, statuses = threading.Event(), threading.Event(), []
-    accept = served.engine.accept
+    under_way, statuses = threading.Event(), []
+    submit = served.engine.submit
+    commit: Future[Any] = Future()
 
-    def slow(raw: Any) -> Any:
+    def slow(raw: Any) -> Future[Any]:
         under_way.set()
-        release.wait(10)
-        return accept(raw)
+        submit(raw)
+        return commit
 
-    served.engine.accept = slow
+    served.engine.submit = slow
     caller = threading.Thread(target=lambda: statuses.extend(_posts(served.running.address, 1)))
     caller.start()
     under_way.wait(10)
@@ -115,12 +118,12 @@ def test_server_when_stopping_then_what_is_being_answered_is_finished(serve: Ser
     stopper.start()
     time.sleep(0.3)
     assert "stop" not in [name for name, *_ in served.engine.calls]
-    release.set()
+    commit.set_result(SimpleNamespace(delivery_id=7, n_alerts=2, n_bad_alerts=1))
     stopper.join()
     caller.join()
 
     assert statuses == [200]
-    assert [name for name, *_ in served.engine.calls] == ["start", "accept", "stop"]
+    assert [name for name, *_ in served.engine.calls] == ["start", "submit", "stop"]
     served.running.stop = lambda: None
 
 

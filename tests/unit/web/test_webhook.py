@@ -30,7 +30,7 @@ def test_delivery_when_accepted_then_200_and_the_engine_has_it_as_it_came(
 
     assert (answer.status_code, answer.json) == (200, {"delivery_id": 7, "alerts": 2, "bad_alerts": 1})
     ((name, raw),) = engine.calls
-    assert (name, raw.body, raw.source) == ("accept", BODY, "127.0.0.1")
+    assert (name, raw.body, raw.source) == ("submit", BODY, "127.0.0.1")
     assert raw.received_at.tzinfo is UTC
     assert datetime.now(UTC) - raw.received_at < timedelta(seconds=30)
     assert _count(engine, 200) == 1
@@ -67,7 +67,7 @@ def test_delivery_when_a_token_is_known_then_any_content_type_is_taken(
 def test_delivery_when_a_retry_cannot_mend_it_then_4xx_counted_and_audited(
     error: Exception, status: int, says: str, client: FlaskClient, engine: RecordingApp, bearer: Bearer
 ) -> None:
-    engine.answers["accept"] = error
+    engine.answers["submit"] = error
 
     answer = client.post(URL, data=BODY, headers=bearer("deliver"))
 
@@ -81,7 +81,7 @@ def test_delivery_when_refused_then_never_429_and_no_word_of_when_to_try_again(
     error: Exception, client: FlaskClient, engine: RecordingApp, bearer: Bearer
 ) -> None:
     # Alertmanager takes 429 for "never", and does not read Retry-After.
-    engine.answers["accept"] = error
+    engine.answers["submit"] = error
 
     answer = client.post(URL, data=BODY, headers=bearer("deliver"))
 
@@ -96,7 +96,7 @@ def test_delivery_when_refused_then_never_429_and_no_word_of_when_to_try_again(
 def test_delivery_when_the_engine_cannot_take_it_now_then_503_without_details(
     error: Exception, client: FlaskClient, engine: RecordingApp, bearer: Bearer
 ) -> None:
-    engine.answers["accept"] = error
+    engine.answers["submit"] = error
 
     answer = client.post(URL, data=BODY, headers=bearer("deliver"))
 
@@ -206,7 +206,7 @@ def test_open_delivery_when_a_web_page_could_have_sent_it_then_415(
 def test_delivery_when_refused_then_the_answer_repeats_nothing_of_the_body(
     client: FlaskClient, engine: RecordingApp, bearer: Bearer
 ) -> None:
-    engine.answers["accept"] = DecodeError("alerts is no list")
+    engine.answers["submit"] = DecodeError("alerts is no list")
     body: dict[str, Any] = {"version": "4", "alerts": {"canary-label": "<img src=x>"}}
 
     answer = client.post(URL, data=json.dumps(body), headers=bearer("deliver"))
