@@ -41,6 +41,8 @@ _LAST_ANSWERS_S = 5
 # Connections that the kernel holds until they are accepted: after an outage they come by the hundred, and one that is
 # refused waits for Alertmanager's next try. The kernel cuts it to its own limit (net.core.somaxconn).
 _BACKLOG = 2048
+# Who takes nothing of an answer for so long will not, and is cut off; an idle connection, with nothing to take, is not.
+_UNREAD_MS = 15_000
 
 
 def serve(app: App) -> None:
@@ -222,6 +224,8 @@ def _bind(host: str, port: int) -> socket.socket:
     # What is accepted inherits it. asyncio sets it only on sockets whose protocol it sees, which these hide: each
     # answer (head and body, two writes) would then wait 40 ms for the other side's delayed acknowledgement.
     bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    # asyncio waits without end for who takes nothing of an answer, and keeps the descriptor.
+    bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNREAD_MS)
     return bound
 
 

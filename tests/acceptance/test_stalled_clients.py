@@ -10,7 +10,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -178,3 +178,27 @@ def test_delivery_when_300_clients_stall_then_answered_and_they_are_closed_and_l
     wait_until(lambda: n_sockets_of_callers(engine) == 0, "no connection is left", 30)
     wait_until(lambda: n_descriptors(engine) <= n_before, "no file descriptor is left", 30)
     assert deliver_many(engine, 1)[0][0] == 200
+
+
+def test_delivery_when_clients_take_no_answer_then_answered_and_they_are_cut_off_and_leave_nothing(
+    engine_factory: EngineFactory,
+) -> None:
+    """Each asks for far more than the kernel holds for it, and reads none of it."""
+    engine = engine_factory({})
+    engine.start()
+    deliver_many(engine, 1)
+    n_before = n_descriptors(engine)
+    call = b"GET /api/v1/openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with ExitStack() as deaf:
+        for _ in range(10):
+            client = deaf.enter_context(socket.socket())
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.connect(("127.0.0.1", engine.port))
+            client.settimeout(0.2)
+            with suppress(OSError):  # it takes no more, or is cut off already
+                client.sendall(call * 1000)
+        beside = deliver_many(engine, 20)
+        wait_until(lambda: n_sockets_of_callers(engine) == 0, "the engine has closed them", CLOSED_WITHIN_S)
+    assert [code for code, _ in beside] == [200] * 20
+    assert max(seconds for _, seconds in beside) < ANSWERED_WITHIN_S
+    wait_until(lambda: n_descriptors(engine) <= n_before, "no file descriptor is left", 30)
