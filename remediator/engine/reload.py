@@ -124,7 +124,10 @@ class Reloader:
         n_adopted = self._adopt(tx, index, able, now)
         data: dict[str, JsonValue] = {
             "playbooks": {playbook.name: playbook.sha256 for playbook in playbooks.playbooks},
+            # In full: a protect line that was taken away must not be found by its absence from a file of today.
             "policy": playbooks.policy.name,
+            "protect": [line.text for line in playbooks.policy.protect],
+            "max_concurrent_runs": playbooks.policy.max_concurrent_runs,
             "mode": playbooks.policy.mode.value,
             "n_adopted": n_adopted,
         }

@@ -310,6 +310,17 @@ escalate: {to: [oncall]}
     assert bench.ended() == ("refused", "protected")
 
 
+def test_policy_when_a_line_is_taken_away_then_the_log_shows_what_protected_before(bench: Any) -> None:
+    begin(bench, policy="protect: ['name = trainer-0', 'team = prod']\nmax_concurrent_runs: 1")
+    bench.playbook("policy: site\nprotect: ['team = prod']\n", "site.policy.yaml")
+    bench.reload()
+    loaded = [event.data for event in bench.events("playbooks_loaded")[-2:]]
+    assert [(data["protect"], data["max_concurrent_runs"]) for data in loaded] == [
+        (["name = trainer-0", "team = prod"], 1),
+        (["team = prod"], 4),
+    ]
+
+
 def test_refusal_when_protected_and_in_cooldown_then_every_reason_is_kept(bench: Any) -> None:
     begin(bench)
     bench.deliver(stuck(bench))
