@@ -319,7 +319,7 @@ class Settings(BaseSettings):
         # The audit's canonical form has no floats: one here would make an event that cannot be written.
         for name, item in value.items():
             if any(isinstance(leaf, float) or leaf is None for leaf in _leaves(item)):
-                raise ValueError(f"{name}: write a number with a point as text")
+                raise ValueError(f"{_toml_key(name)}: write a number with a point as text")
         return value
 
     @field_validator("shutdown_grace", "expire_after")
@@ -587,11 +587,16 @@ def _variable(path: str) -> str:
     return PREFIX + path.replace(".", "__").upper()
 
 
+def _toml_key(key: str) -> str:
+    """As TOML writes it: a key may hold a dot, or a line break that would make two lines of one problem."""
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else json.dumps(key)
+
+
 def _place(
     loc: tuple[str | int, ...], given: Mapping[str, Any], variables: Mapping[str, str], file: Path, text: str
 ) -> str:
     """Where a person must look: the variable or the command's option if it came from there, else the file."""
-    path = ".".join(str(part) for part in loc)
+    path = ".".join(_toml_key(str(part)) for part in loc)
     if loc and loc[0] in given:
         return f"command line: {path}"
     for end in range(len(loc), 0, -1):
