@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from functools import lru_cache
 
 _UNITS_MS = {
     "y": 365 * 86_400_000,
@@ -29,6 +30,8 @@ _MS = timedelta(milliseconds=1)
 _MAX = timedelta(days=292 * 365)
 _HOW = "write a number and a unit (y w d h m s ms), large to small, as in 1h30m, 90s or 500ms"
 _SHOWN = 40
+# Every look at a run reads its plan's durations; there are a few dozen different ones.
+_REMEMBERED = 1024
 
 
 def cut(text: str, limit: int) -> str:
@@ -36,6 +39,7 @@ def cut(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
+@lru_cache(_REMEMBERED)
 def parse_duration(text: str) -> timedelta:
     """A duration as Prometheus writes it: ``1h30m``, ``2s``, ``500ms``, ``7d``, ``1w``; a year has 365 days.
 
@@ -92,6 +96,7 @@ def _what_is_wrong(text: str) -> str:
     return _HOW
 
 
+@lru_cache(_REMEMBERED)
 def print_duration(duration: timedelta) -> str:
     """The duration as Prometheus prints it: ``1h30m``; what is shorter than a millisecond is dropped; zero is ``0s``.
 

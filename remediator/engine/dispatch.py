@@ -166,7 +166,8 @@ class Dispatch:
         if at is not None and run_id not in self._queues[Duty.ACT].waiting:
             self._due[run_id] = at
             heapq.heappush(self._heap, (at, run_id))
-            self._due_changed.notify()
+            if self._heap[0] == (at, run_id):
+                self._due_changed.notify()
 
     def _time(self) -> None:
         with self._lock:

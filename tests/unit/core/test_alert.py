@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 
 from remediator.core.alert import fingerprint, label_key
 
-DELIVERIES = Path(__file__).parents[2] / "data" / "deliveries"
+DELIVERIES = Path(__file__).parents[2] / "data" / "golden"
 
 SENT = [
-    pytest.param(alert["labels"], alert["fingerprint"], id=f"{file.stem} {alert['fingerprint']}")
-    for file in sorted(DELIVERIES.glob("*.json"))
+    pytest.param(alert["labels"], alert["fingerprint"], id=f"{file.parent.name} {file.stem} {alert['fingerprint']}")
+    for file in sorted(DELIVERIES.glob("*/*.json"))
+    if file.name != "deliveries.json"
     for alert in json.loads(file.read_bytes()).get("alerts", [])
     if "fingerprint" in alert
 ]
