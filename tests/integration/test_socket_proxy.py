@@ -21,9 +21,11 @@ from conftest_docker import Trainer
 from conftest_realparts import do_without
 from realparts.docker_engine import IDLE, DockerEngine
 from realparts.process import Process, answers, free_port
+from remediator.cli.doctor_network import check_docker
 from remediator.clients.dockerd import Dockerd
 from remediator.clients.ports import DockerHost
 from remediator.errors import AccessDeniedError, TargetNotFoundError
+from remediator.settings import load_settings
 
 pytestmark = [pytest.mark.docker, pytest.mark.system]
 
@@ -166,7 +168,8 @@ def test_proxy_when_containers_are_named_then_others_can_neither_be_seen_nor_act
     ours, other = trainer(IDLE), trainer(IDLE)
     other_id = docker_engine.client.api.inspect_container(other)["Id"]
     # A list that lets slashes and question marks through by itself.
-    engine = through(proxy(CONTAINERS=f"{ours}|web-.*"))
+    address = proxy(CONTAINERS=f"{ours}|web-.*")
+    engine = through(address)
 
     seen = engine.inspect(ours)
     engine.restart(seen.id, stop_timeout_s=10, deadline_s=60)
@@ -177,6 +180,8 @@ def test_proxy_when_containers_are_named_then_others_can_neither_be_seen_nor_act
             engine.inspect(name)
     with pytest.raises(AccessDeniedError):
         engine.inspect("web-1/logs?x=")
+    hosts = {"hosts": {"gpu-07": {"url": f"tcp://{address}"}}}
+    assert [finding.level for finding in check_docker(load_settings(environ={}, overrides={"docker": hosts}))] == ["ok"]
 
 
 def test_proxy_when_something_is_asked_then_its_own_log_names_it(
