@@ -106,8 +106,8 @@ def test_systemd_unit_when_verified_then_systemd_finds_nothing_wrong(tmp_path: P
 def test_systemd_unit_when_systemd_judges_it_then_little_is_open_to_it() -> None:
     if shutil.which("systemd-analyze") is None:
         pytest.skip("systemd-analyze is not installed")
-    # 0 is nothing at all, 100 everything; 14 by systemd 252, and others count a little differently. What is left is what
-    # it lives by: sockets, the network, docker's group.
+    # 0 is nothing at all, 100 everything; 14 by systemd 252, and others count a little differently. What is left is
+    # what it lives by: sockets, the network, docker's group.
     run("systemd-analyze", "security", "--offline=true", "--threshold=17", DEPLOY / "systemd" / "remediator.service")
 
 
