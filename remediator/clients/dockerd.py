@@ -5,9 +5,10 @@ brings the transports (Unix socket, TLS, ssh) and the vendor's error classes. It
 used: they know one time-out for connecting and reading together, so that an engine that is away would be noticed as
 late as a container that is slow to stop.
 
-Every call has a connection of its own and asks the engine's version first. That costs a few milliseconds, and buys that
-a connection cannot be stale, that nothing is shared between threads, and that an engine which hangs is found out by a
-question, before an act has been sent whose fate nobody would know.
+Every call has a connection of its own and pings the engine first, which tells its API's version. That costs a
+millisecond, and buys that a connection cannot be stale, that nothing is shared between threads, and that an engine
+which hangs is found out by a question, before an act has been sent whose fate nobody would know. (``/version`` would
+tell as much, but the engine starts runc and others to ask them for theirs: ten milliseconds.)
 
 ``DockerdReader`` must never be able to change anything: it has GET, and no more.
 """
@@ -51,7 +52,7 @@ CONNECT_S: Final = 5.0
 """An engine in the same data centre accepts within milliseconds; above this it is away."""
 
 ANSWER_S: Final = 5.0
-"""For its version: the engine answers from memory. With ``CONNECT_S``, what an act may lose of its deadline at most."""
+"""For a ping: the engine answers from memory. With ``CONNECT_S``, what an act may lose of its deadline at most."""
 
 LOOK_S: Final = 15.0
 """For an inspect: it waits for the container's lock, which a slow disk may hold for seconds."""
@@ -236,7 +237,7 @@ class DockerdReader:
     def version(self) -> str:
         """See ``ports.DockerReader.version``."""
         with _mapped(self._host, "version"), _Connection(self._host) as engine:
-            return f"{engine.version}, API {engine.api_version}"
+            return f"{engine.version()}, API {engine.api_version}"
 
 
 class Dockerd(DockerdReader):
@@ -264,7 +265,7 @@ class Dockerd(DockerdReader):
     def _act(self, verb: str, container_id: str, params: Mapping[str, str], deadline_s: float) -> None:
         began = time.monotonic()
         what = f"{verb} of container {container_id[:12]}"
-        # Until the engine has told its version nothing has been asked of it that changes anything.
+        # Until the engine has answered the ping nothing has been asked of it that changes anything.
         with _mapped(self._host, what):
             engine = _Connection(self._host)
         with engine, _mapped(self._host, what, is_act=True):
@@ -273,18 +274,19 @@ class Dockerd(DockerdReader):
 
 
 class _Connection:
-    """One engine that has just told its version, for one call and the look before it."""
+    """One engine that has just answered a ping, for one call.
+
+    Source: Docker Engine API v1.41, SystemPing, SystemVersion.
+    """
 
     def __init__(self, host: DockerHost) -> None:
         self._session, self._url = _session(host)
         try:
-            about = self._asked("GET", "/version", {}, ANSWER_S).json()
-            self.version = str(about["Version"])
-            self.api_version = str(about["ApiVersion"])
+            self.api_version = self._asked("GET", "/_ping", {}, ANSWER_S).headers["Api-Version"]
         except BaseException as error:
             self._session.close()
-            if isinstance(error, (KeyError, TypeError)) or classify(error) is Failed.NOT_FOUND:
-                raise docker.errors.InvalidVersion("what answers there tells no Docker version") from error
+            if isinstance(error, KeyError) or classify(error) is Failed.NOT_FOUND:
+                raise docker.errors.InvalidVersion("what answers there tells no version of Docker's API") from error
             raise
 
     def __enter__(self) -> _Connection:
@@ -292,6 +294,12 @@ class _Connection:
 
     def __exit__(self, *_: object) -> None:
         self._session.close()
+
+    def version(self) -> str:
+        try:
+            return str(self._asked("GET", "/version", {}, LOOK_S).json()["Version"])
+        except (KeyError, TypeError) as error:
+            raise docker.errors.InvalidVersion("what answers there tells no Docker version") from error
 
     def get(self, path: str) -> Any:
         return self._asked("GET", f"/v{self.api_version}{path}", {}, LOOK_S).json()

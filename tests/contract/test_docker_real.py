@@ -208,18 +208,22 @@ def test_engine_when_its_name_does_not_resolve_then_transient() -> None:
         DockerdReader(DockerHost(name="gpu-07", url="tcp://gpu-07.invalid:2375")).version()
 
 
-@pytest.mark.parametrize(
-    ("status", "body"),
-    [(404, b"not here"), (200, b"<html>"), (200, b"{}"), (200, b"[]"), (302, b""), (501, b"no GET here")],
-)
-def test_engine_when_something_else_answers_there_then_permanent(status: int, body: bytes) -> None:
+@contextlib.contextmanager
+def answering(status: int, body: bytes, headers: dict[str, str]) -> Iterator[tuple[DockerHost, list[str]]]:
+    """A server that answers everything so; gives it as a Docker host, and what it was asked for."""
+    asked: list[str] = []
+
     class Other(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
+        def answer(self) -> None:
+            asked.append(f"{self.command} {self.path}")
             self.send_response(status)
-            self.send_header("Location", "/elsewhere")
+            for name, value in headers.items():
+                self.send_header(name, value)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
+
+        do_GET = do_POST = answer
 
         def log_message(self, *args: Any) -> None:
             pass
@@ -228,12 +232,34 @@ def test_engine_when_something_else_answers_there_then_permanent(status: int, bo
         serving = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
         serving.start()
         try:
-            with pytest.raises(errors.PermanentActionError) as caught:
-                Dockerd(DockerHost(name="h", url=f"tcp://127.0.0.1:{server.server_port}")).start("a" * 64, deadline_s=9)
+            yield DockerHost(name="h", url=f"tcp://127.0.0.1:{server.server_port}"), asked
         finally:
             server.shutdown()
             serving.join()
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [(404, b"not here"), (200, b"<html>"), (200, b"{}"), (200, b"[]"), (302, b""), (501, b"no GET here")],
+)
+def test_engine_when_something_else_answers_there_then_permanent_and_no_act_is_sent(status: int, body: bytes) -> None:
+    with answering(status, body, {"Location": "/elsewhere"}) as (host, asked):
+        with pytest.raises(errors.PermanentActionError) as caught:
+            Dockerd(host).start("a" * 64, deadline_s=9)
+        assert asked == ["GET /_ping"]
     assert not isinstance(caught.value, errors.TargetNotFoundError)
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"{}", b"[]"])
+def test_version_when_the_engine_tells_none_then_permanent(body: bytes) -> None:
+    with answering(200, body, {"Api-Version": "1.41"}) as (host, _), pytest.raises(errors.PermanentActionError):
+        DockerdReader(host).version()
+
+
+def test_act_then_pings_first_and_speaks_the_version_that_it_was_told() -> None:
+    with answering(200, b"OK", {"Api-Version": "1.43"}) as (host, asked):
+        Dockerd(host).restart("a" * 64, stop_timeout_s=7, deadline_s=9)
+    assert asked == ["GET /_ping", f"POST /v1.43/containers/{'a' * 64}/restart?t=7"]
 
 
 def test_engine_when_a_certificate_file_is_absent_then_permanent_and_named() -> None:

@@ -288,11 +288,15 @@ def _pid_of(file: Path) -> int:
 
 
 def _alive(pid: int) -> bool:
-    """Whether the process runs; one that has ended and waits to be reaped does not."""
-    try:
-        return pid > 0 and Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+    """Whether a thread of the process runs; one that has ended and waits to be reaped does not.
+
+    Not its first thread alone: that one may have ended while another still holds the sockets open.
+    """
+    states = []
+    for thread in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with contextlib.suppress(OSError):
+            states.append(thread.read_text().rpartition(")")[2].split()[0])
+    return any(state != "Z" for state in states)
 
 
 def _wait_gone(pid: int, within_s: float) -> bool:
