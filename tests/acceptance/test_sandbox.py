@@ -183,7 +183,7 @@ def allowed_calls() -> set[str]:
 def test_engine_when_traced_through_a_run_then_it_makes_no_system_call_that_the_unit_forbids(
     confined: Confined, trainer: Trainer
 ) -> None:
-    # Not marked: no machine should get an init system for the sake of this, and without one there is nothing to compare.
+    # Not marked: no machine should get an init system for this, and without one there is nothing to compare with.
     allowed = allowed_calls()
     # -D: the engine keeps its own pid, for signals.
     engine = confined("strace", "-D", "-f", "-c", "-o", "../state/calls")
