@@ -2,7 +2,7 @@
 
 schemathesis makes calls out of the document: its examples, the edges of every schema, random ones that fit and that do
 not, methods that are not there, calls without credentials, and walks along its links; and holds every answer against
-it. ``REMEDIATOR_ATTACK_EXAMPLES`` says how many random calls each operation gets (``make soak`` asks for many more).
+it. ``REMEDIATOR_TEST_ATTACK_EXAMPLES`` says how many random calls each operation gets (``make soak`` asks for many more).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from remediator.web.server import start_in_thread
 
 SCHEMATHESIS = Path(sys.executable).with_name("schemathesis")
 CONFIG = Path(__file__).with_name("schemathesis.toml")
-N_EXAMPLES = os.environ.get("REMEDIATOR_ATTACK_EXAMPLES", "20")
+N_EXAMPLES = os.environ.get("REMEDIATOR_TEST_ATTACK_EXAMPLES", "20")
 # What one attack may take; with the default number it takes some 20 s.
 DEADLINE_S = 240 + 3 * int(N_EXAMPLES)
 
