@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import subprocess
@@ -20,7 +19,6 @@ from acceptance.storm import Storm
 from acceptance.story import DockerStarts
 from conftest_docker import Trainer
 from realparts.docker_engine import DockerEngine, stubborn
-from realparts.loopback import WebhookReceiver
 from realparts.process import wait_until
 
 BROKEN = """
@@ -301,73 +299,3 @@ def test_metrics_when_scraped_after_work_then_they_parse_and_promtool_has_nothin
         [str(find_tool("promtool")), "check", "metrics"], input=page, capture_output=True, text=True, check=False
     )
     assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
-
-
-@pytest.mark.docker
-def test_secrets_when_everything_is_used_and_goes_wrong_then_none_is_written_anywhere(
-    engine_factory: EngineFactory,
-    docker_engine: DockerEngine,
-    trainer: Trainer,
-    people: WebhookReceiver,
-    tmp_path: Path,
-) -> None:
-    slots = ("basic", "inline", "path", "file", "env", "stranger")
-    secret = {slot: f"canary-{slot}-{os.urandom(6).hex()}" for slot in slots}
-    (tmp_path / "password").write_text(f"{secret['basic']}\n")
-    (tmp_path / "urls").write_text(f"json://127.0.0.1:9/{secret['file']}\njson://{secret['file']}@127.0.0.1:9/\n")
-    login, everyone = f"user:{secret['inline']}", people.url.removeprefix("http://")
-    targets = (
-        f'[notify.inline]\nurls = ["json://{login}@{everyone}/{secret["path"]}", "json://{login}@127.0.0.1:9/"]\n'
-        f'[notify.file]\nurls_file = "{tmp_path / "urls"}"\n'
-        '[notify.env]\nurls_env = "CANARY_URLS"\n'
-    )
-    users = f'[[auth.basic]]\nusername = "basil"\nroles = ["view"]\npassword_file = "{tmp_path / "password"}"\n'
-    playbook = RESTART.replace("[people]", "[inline, file, env]")
-    engine = engine_factory(
-        {"restart.yaml": playbook},
-        docker_url=docker_engine.url,
-        settings='log_level = "debug"',
-        tables=targets + users,
-        environ={"CANARY_URLS": f"json://user:{secret['env']}@127.0.0.1:9/{secret['env']}"},
-    )
-    canaries = {*secret.values(), *engine.tokens.values()}
-    engine.start()
-    box = trainer()
-    said: list[str] = []
-
-    def ask(authorization: str, method: str = "GET", where: str = "/api/v1/status", **how: object) -> None:
-        said.append(engine.ask(method, where, "", **how | {"auth": _Header(authorization)}).text)
-
-    for token in (*engine.tokens.values(), secret["stranger"]):
-        for where in ("/api/v1/status", "/metrics", "/api/v1/runs/none", "/nowhere"):
-            ask(f"Bearer {token}", where=where)
-        ask(f"Bearer {token}", "POST", "/api/v1/alertmanager", data=b"no JSON")
-        ask(f"Bearer {token}", "POST", "/api/v1/pause", json={"reason": ""})
-    said.append(engine.ask("GET", "/metrics", "", auth=("basil", secret["basic"])).text)
-    said.append(engine.ask("GET", "/metrics", "", auth=("basil", secret["stranger"])).text)
-    assert engine.deliver(delivery(leak(box), leak("absent"))) == 200
-    wait_until(
-        lambda: sum(event["data"]["reason"] == "notify" for event in engine.events("attempt_finished")) >= 2,
-        "messages have failed",
-        120,
-    )
-    for command in (["status"], ["runs"], ["check", "--effective"], ["doctor"], ["audit", "list", "--json"]):
-        done = engine.command(*command)
-        said += [done.out, done.err]
-    said += [engine.metrics(), str(engine.checks()), str(engine.get("/api/v1/status")), str(engine.runs())]
-    assert engine.terminate() == 0
-    said += [engine.stdout.read_text(), engine.stderr.read_text()]
-    said += [file.read_bytes().decode("latin-1") for file in engine.store.parent.iterdir()]
-    assert {canary for canary in canaries for text in said if canary in text} == set()
-    assert any(box in text for text in said), "what was looked through is what was written"
-
-
-class _Header:
-    """An Authorization header as it is: requests would put one of a ``.netrc`` in its place."""
-
-    def __init__(self, value: str) -> None:
-        self._value = value
-
-    def __call__(self, request: object) -> object:
-        request.headers["Authorization"] = self._value  # type: ignore[attr-defined]
-        return request
