@@ -30,7 +30,7 @@ from realparts.docker_engine import DockerEngine
 from realparts.process import wait_until
 
 N_IN_ONE_BODY = 10_000
-N_GROUPS = int(os.environ.get("REMEDIATOR_TEST_STORM", "1000"))
+N_GROUPS = int(os.environ.get("REMEDIATOR_TEST_STORM", "400"))
 N_SENDERS = 4
 N_PLANS = 60
 """Of the second playbook: each alert is a subject of its own there, and all but one per container must wait."""
