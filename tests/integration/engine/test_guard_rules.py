@@ -144,6 +144,16 @@ def test_max_runs_when_other_values_acted_then_they_do_not_count(bench: Any) -> 
     assert sorted(bench.acts()) == [RESTARTED, OTHER]
 
 
+def test_max_runs_when_the_act_failed_without_effect_then_it_does_not_count(bench: Any) -> None:
+    bench.world.fail("docker.restart", Fails.PERMANENT)
+    begin(bench, "guard: {cooldown: 1m, max_runs: {count: 1, per: 6h}}")
+    bench.deliver(bench.fires(bench.leak()))
+    flap(bench, "2m")
+    assert bench.newest()["outcome"] == "succeeded"
+    flap(bench, "2m")
+    assert bench.newest()["waits_for"] == ["max_runs:max_runs"]
+
+
 # -- concurrency
 
 
