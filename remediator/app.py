@@ -348,15 +348,13 @@ class App:
             raise StoreUnavailableError("the engine is stopping; send it again")
         return self._receiver.submit(raw)
 
-    def reject(
-        self, source: str, received_at: datetime, http_status: int, problem: str, n_bytes: int
-    ) -> Future[RecordedEvent | None]:
+    def reject(self, source: str, received_at: datetime, http_status: int, problem: str, n_bytes: int) -> Future[None]:
         """Record that a delivery was refused. Raises nothing: the refusal stands whether it is recorded or not.
 
         Returns:
             Done once it is recorded or cannot be; never fails.
         """
-        recorded: Future[RecordedEvent | None] = Future()
+        recorded: Future[None] = Future()
         fresh = [at for at in self._rejections if received_at - at < timedelta(minutes=1)]
         self._rejections = fresh
         log.warning("delivery refused", source=source, http_status=http_status, problem=problem, n_bytes=n_bytes)
@@ -376,7 +374,8 @@ class App:
             error = commit.exception()
             if error is not None:
                 log.error("a refused delivery could not be recorded", problem=str(error))
-            recorded.set_result(None)
+            if recorded.set_running_or_notify_cancel():  # nobody has given up waiting
+                recorded.set_result(None)
 
         try:
             self._store.submit(lambda tx: self._recorder.append(tx, event)).add_done_callback(is_done)

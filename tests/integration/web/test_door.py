@@ -402,3 +402,16 @@ def test_delivery_when_its_body_is_long_then_it_is_read_in_a_thread(serve: Serve
         assert _deliver(served.running.address, b"x" * size)[0] == 200
 
     assert [name.startswith("web-quick") for name in threads] == [False, True]
+
+
+def test_delivery_when_its_refusal_cannot_be_recorded_in_time_then_503_and_nobody_waits_longer(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("remediator.web.door.COMMIT_DEADLINE_S", 0.1)
+    served = serve()
+    recorded: Future[None] = Future()
+    served.engine.answers["submit"] = DecodeError("the body is not JSON")
+    served.engine.reject = lambda *_: recorded
+
+    assert _deliver(served.running.address)[0] == 503
+    assert recorded.cancelled()
