@@ -28,9 +28,10 @@ def serve(invocation: Invocation) -> None:
     app = build_app(settings)
     for line in greeting(settings):
         click.echo(printable(line))
+    log = get_logger(__name__)
     for finding in check_rights(settings, invocation.config_path):
         if finding.level is Level.PROBLEM:
-            get_logger(__name__).warning("a file is open to others", problem=finding.text, advice=finding.advice)
+            log.warning("a file is open to others", problem=finding.text, advice=finding.advice)
     serve_app(app)
 
 
