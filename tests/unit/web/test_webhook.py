@@ -10,6 +10,7 @@ import pytest
 from flask.testing import FlaskClient
 
 from recording_app import RecordingApp
+from recordings import recorded
 from remediator.errors import DecodeError, StoreUnavailableError, UnsupportedVersionError
 from remediator.web.app import create_app
 
@@ -48,6 +49,19 @@ def test_time_of_the_last_delivery_when_one_is_refused_then_stays(
     client.post(URL, data=BODY, headers=bearer("deliver"))
 
     assert (refused, last() == pytest.approx(time.time(), abs=30)) == (0, True)
+
+
+def test_delivery_when_alertmanager_was_given_an_address_with_a_template_then_its_query_is_no_hindrance(
+    client: FlaskClient, engine: RecordingApp, bearer: Bearer
+) -> None:
+    (one,) = recorded("0.34", "templated-url")
+    assert one.path.startswith(f"{URL}?")
+
+    answer = client.post(one.path, data=one.body, headers=dict(one.headers) | bearer("deliver"))
+
+    assert answer.status_code == 200
+    ((_, raw),) = engine.calls
+    assert raw.body == one.body
 
 
 @pytest.mark.parametrize("content_type", ["application/json", "application/json; charset=utf-8", "text/plain", None])
