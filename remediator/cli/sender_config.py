@@ -12,12 +12,10 @@ from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
-
 from remediator.cli.finding import Finding, ok, problem, warning
 from remediator.cli.terminal import shown_url
 from remediator.core.units import parse_duration, print_duration
+from remediator.loading.document import read_documents
 
 WEBHOOK_PATH = "/api/v1/alertmanager"
 
@@ -37,10 +35,9 @@ def judge_sender(check: str, text: str, our_urls: tuple[str, ...], expire_after:
         our_urls: addresses under which the engine is known.
         expire_after: the setting.
     """
-    try:
-        config = YAML(typ="safe", pure=True).load(text)
-    except YAMLError:
-        config = None
+    # Not ruamel's own loader: that raises whatever Python raises where a tag or a date is not what it says.
+    documents, problems = read_documents("", text.encode("utf-8", "replace"))
+    config = documents[0].root.plain() if documents and not problems else None
     if not isinstance(config, Mapping):
         yield warning(check, "its configuration cannot be read", "look at its receivers by hand")
         return

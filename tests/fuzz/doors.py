@@ -21,6 +21,7 @@ from ruamel.yaml import YAML
 from fuzz.bend import bend_json
 from recordings import VERSIONS, recorded
 from remediator.actions import REGISTRY
+from remediator.cli.sender_config import judge_sender
 from remediator.clients.fake import FakeWorld
 from remediator.core.alert import AlertGroup, label_key, pack_alert, unpack_alert
 from remediator.core.decode import decode
@@ -37,7 +38,7 @@ from remediator.engine.lint import lint
 from remediator.errors import DecodeError, MatcherSyntaxError, MissingValueError, SettingsError, TemplateError
 from remediator.loading import LoadContext, effective, load
 from remediator.settings import load_settings
-from remediator.store.audit import canonical_body
+from remediator.store.audit import canonical_body, chain_hash, export_line, verify
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "tests" / "data"
@@ -481,6 +482,49 @@ def template_seeds() -> Iterator[bytes]:
     )
 
 
+# --- exports of the audit log -------------------------------------------------------------------------------------
+
+
+def _export() -> list[bytes]:
+    """A whole export of three events."""
+    lines, previous = [], "0" * 64
+    for seq, kind in enumerate((EventType.ENGINE_STARTED, EventType.PAUSED, EventType.RESUMED), start=1):
+        body = canonical_body(seq, previous, Event(type=kind, at=NOW, actor="mia", data={"reason": "é\u2028"}))
+        previous = chain_hash(previous, body)
+        lines.append(export_line({"body": body.decode(), "hash": previous}))
+    return lines
+
+
+EXPORT = _export()
+
+
+def check_export(data: bytes) -> None:
+    """Only what was exported, or the beginning of it, is intact; of all else the first bad event is named."""
+    lines = data.splitlines(keepends=True)
+    found = verify(lines)
+    if found.ok:
+        told = [json.loads(line) for line in lines]
+        assert told == [json.loads(line) for line in EXPORT[: len(lines)]], "something else is intact"
+        return
+    assert found.first_bad_seq is not None
+    assert found.first_bad_seq <= found.n_events + 1
+    _fit_for_people(found.problem)
+
+
+# --- configurations of Alertmanagers ------------------------------------------------------------------------------
+
+
+def check_sender(data: bytes) -> None:
+    """What doctor says of any configuration, in words."""
+    text = data.decode("utf-8", "replace")
+    for finding in judge_sender("alertmanager", text, ("http://127.0.0.1:9095",), parse_duration("1h")):
+        _fit_for_people(finding.text)
+
+
+def sender_seeds() -> Iterator[bytes]:
+    yield from (text.encode() for text in _leaves(_table("sender_config.yaml"), "config"))
+
+
 DOORS = {
     door.name: door
     for door in (
@@ -490,6 +534,8 @@ DOORS = {
         Door(name="units", check=check_units, seeds=units_seeds, max_len=256),
         Door(name="settings", check=check_settings, seeds=settings_seeds),
         Door(name="template", check=check_template, seeds=template_seeds, max_len=1024),
+        Door(name="export", check=check_export, seeds=lambda: [b"".join(EXPORT), *EXPORT]),
+        Door(name="sender", check=check_sender, seeds=sender_seeds, max_len=2048),
     )
 }
 """By name."""

@@ -36,7 +36,7 @@ def python(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 def test_corpus_when_played_again_then_the_door_holds(door: Door) -> None:
     corpus = door.corpus()
 
-    assert len(corpus) > 20
+    assert corpus
     for data in corpus.values():
         door.check(data)
 
