@@ -3,7 +3,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup check test demo bench serve docs lock clean
+.PHONY: help setup check test soak demo bench serve docs lock clean
 
 PY := .venv/bin/python
 SETUP := bash tests/realparts/setup.sh
@@ -26,6 +26,10 @@ test:  ## all tests, on a real Docker engine, Prometheus and Alertmanager (PYTES
 	@$(SETUP) tests
 	@PYTHONPATH=tests $(PY) -m realparts.alertmanager
 	REMEDIATOR_REQUIRE=docker,alertmanager,system $(PY) -m pytest -q -n 3 --dist loadfile $(PYTEST)
+
+soak:  ## what takes hours to believe: 200 kills, an hour of load, long stories, long fuzzing (SOAK="--only kills" adds arguments)
+	@$(SETUP) tests
+	@PYTHONPATH=tests $(PY) -m soak $(SOAK)
 
 demo:  ## a real leak, a real alert, a real restart, in two minutes (KEEP=1 leaves it running)
 	@$(SETUP) parts

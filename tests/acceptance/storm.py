@@ -23,10 +23,9 @@ from acceptance.engine import START_TIMEOUT_S, Engine
 from realparts.process import wait_until
 
 N_CLIENTS = 3
-"""That post what nobody acts on; one more posts leaks."""
 
 PAUSE_S = 0.01
-"""Between two posts of one client: the engine shall be busy, not drowned, on two cores that Docker needs too."""
+"""The engine shall be busy, not drowned, on two cores that Docker needs too."""
 
 SHARE_AT_START = 0.15
 """Of the kills, while the engine starts."""
@@ -48,6 +47,9 @@ class Storm:
     Attributes:
         containers: whose leaks are posted; none = no leaks.
         seed: the same seed kills after the same times.
+        n_clients: that post what nobody acts on; one more posts leaks.
+        pause_s: between two posts of one client.
+        n_alerts: how many alerts each of them has; then it repeats them. None = without end.
         answered: SHA-256 of every body that was answered with 200.
         leaks: label sets of the leaks that were, each once.
         refused: status → how many were answered otherwise.
@@ -56,6 +58,9 @@ class Storm:
     engine: Engine
     containers: Sequence[str]
     seed: int
+    n_clients: int = N_CLIENTS
+    pause_s: float = PAUSE_S
+    n_alerts: int | None = None
     answered: set[str] = field(default_factory=set)
     leaks: dict[str, dict[str, str]] = field(default_factory=dict)
     refused: dict[int, int] = field(default_factory=dict)
@@ -69,7 +74,7 @@ class Storm:
     @contextlib.contextmanager
     def posting(self) -> Iterator[None]:
         """Clients post without a pause, whether the engine runs or not."""
-        threads = [threading.Thread(target=self._post_noise, args=(number,)) for number in range(N_CLIENTS)]
+        threads = [threading.Thread(target=self._post_noise, args=(number,)) for number in range(self.n_clients)]
         threads.append(threading.Thread(target=self._post_leaks))
         for thread in threads:
             thread.start()
@@ -90,11 +95,11 @@ class Storm:
             for n in range(n_kills):
                 self.engine.spawn()
                 if n < n_kills * LEAKS_UNTIL:
-                    self._want_leaks(leaks_per_life)
+                    self.want_leaks(leaks_per_life)
                 if self._random.random() < SHARE_AT_START:
                     time.sleep(self._random.uniform(*STARTS_S))
                 else:
-                    wait_until(self._listens, "the engine listens", START_TIMEOUT_S)
+                    wait_until(self.listens, "the engine listens", START_TIMEOUT_S)
                     time.sleep(self._random.uniform(*LIVES_S))
                 self.engine.kill()
                 if is_enough():
@@ -106,12 +111,14 @@ class Storm:
         """What was answered with 200 and is not in the store."""
         return self.answered - {sha256 for (sha256,) in self.engine.query("SELECT body_sha256 FROM delivery")}
 
-    def _listens(self) -> bool:
+    def listens(self) -> bool:
+        """Whether the engine takes connections, or has ended."""
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.engine.port), 1):
             return True
         return self.engine.has_ended()
 
-    def _want_leaks(self, n: int) -> None:
+    def want_leaks(self, n: int) -> None:
+        """Let so many new leaks be posted, each until it is answered with 200."""
         for _ in range(n):
             self._n_leaks += 1
             container = self.containers[self._n_leaks % len(self.containers)]
@@ -132,11 +139,12 @@ class Storm:
         while not self._is_over.is_set():
             known = [*posted[-20:], *[*self.leaks.values()][-20:]]
             labels = {"alertname": "Noise", "client": str(number), "n": str(len(posted))}
-            if known and mine.random() < 0.4:
+            is_full = self.n_alerts is not None and len(posted) >= self.n_alerts
+            if known and (is_full or mine.random() < 0.4):
                 client.post(delivery(mine.choice(known)))
             elif client.post(delivery(labels)):
                 posted.append(labels)
-            time.sleep(PAUSE_S)
+            time.sleep(self.pause_s)
         client.close()
 
     def _post_leaks(self) -> None:
@@ -148,7 +156,7 @@ class Storm:
             except queue.Empty:
                 continue
             while not client.post(delivery(labels)):
-                if self._is_over.wait(PAUSE_S):
+                if self._is_over.wait(self.pause_s):
                     break
             else:
                 self.leaks[labels["fault"]] = labels
