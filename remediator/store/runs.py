@@ -141,6 +141,16 @@ _ACTED_AT = Prepared(
     .group_by(act.c.run_id)
 )
 _N_ADMITTED = Prepared(select(func.count()).select_from(run).where(ADMITTED, run.c.id != bindparam("but_run")))
+_IS_AT_WORK = Prepared(
+    select(func.count())
+    .select_from(run)
+    .where(
+        ADMITTED,
+        run.c.playbook == bindparam("of"),
+        run.c.per_key == bindparam("per"),
+        run.c.id != bindparam("but_run"),
+    )
+)
 _IS_OLDER = (
     NOT_CLOSED,
     run.c.phase == Phase.WAITING.value,
@@ -174,6 +184,11 @@ def acted_at(conn: Connection, playbook: str, per_key: str, but_run: str) -> lis
 def n_admitted(conn: Connection, but_run: str) -> int:
     """Other runs that act or verify now."""
     return int(_N_ADMITTED.value(conn, but_run=but_run))
+
+
+def is_at_work(conn: Connection, playbook: str, per_key: str, but_run: str) -> bool:
+    """Whether another run of this playbook acts or verifies for these values now."""
+    return bool(_IS_AT_WORK.value(conn, of=playbook, per=per_key, but_run=but_run))
 
 
 def n_ahead(conn: Connection, but_run: str, created_at: datetime) -> int:

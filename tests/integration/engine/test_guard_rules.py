@@ -79,6 +79,22 @@ def test_cooldown_when_it_is_zero_then_each_firing_is_acted_on(bench: Any) -> No
     assert bench.acts() == [RESTARTED] * 2
 
 
+def test_cooldown_when_another_run_is_about_to_act_for_the_same_values_then_it_waits_for_that_one(bench: Any) -> None:
+    bench.playbook(f"{BY_RANK}guard: {{max_runs: {{count: 1, per: 6h}}}}\n", "by-rank.yaml")
+    bench.start()
+    bench.after("1m")
+    bench.world.fail("docker.restart", Fails.TRANSIENT)
+    bench.deliver(stuck(bench))
+    labels = {"alertname": "Stuck", "rank": "1", "container_name": "trainer-1"}
+    bench.engine.run_by_hand("by-rank", labels, {}, "alice")
+    bench.engine.work()
+    assert bench.newest()["waits_for"] == ["cooldown:cooldown", "max_runs:max_runs"]
+    bench.after("5h59m")
+    assert [write.target for write in bench.world.writes if write.failed is None] == ["docker:gpu-07/trainer-0"]
+    bench.after("2m")
+    assert bench.newest()["outcome"] == "succeeded"
+
+
 def test_cooldown_when_the_act_failed_without_effect_then_it_does_not_count(bench: Any) -> None:
     bench.world.fail("docker.restart", Fails.PERMANENT)
     begin(bench)

@@ -347,6 +347,15 @@ class Machine(RuleBasedStateMachine):
                 assert late.at - early.at >= COOLDOWN
 
     @invariant()
+    def the_cooldown_of_a_playbooks_values_is_respected(self) -> None:
+        last: dict[tuple[str, str], Act] = {}
+        for act in self.acts:
+            if act.call == "docker.restart" and act.has_happened:
+                before = last.get((act.playbook, act.per_key))
+                assert before is None or before.run_id == act.run_id or act.at - before.at >= COOLDOWN
+                last[act.playbook, act.per_key] = act
+
+    @invariant()
     def no_more_runs_act_on_the_same_values_than_may(self) -> None:
         acted: dict[tuple[str, str], dict[str, datetime]] = {}
         for act in self.acts:
