@@ -22,7 +22,7 @@ from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from pydantic import (
     BaseModel,
@@ -55,6 +55,8 @@ _SIZE = re.compile(r"(\d+)\s*(|B|KiB|MiB|GiB)")
 _SIZE_UNITS = {"": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _TOML_ERROR = re.compile(r"(.*) \(at line (\d+), column (\d+)\)", re.DOTALL)
 _HOST_PORT = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%\w]*\]|[^:\[\]\s]*):(?P<port>\d{1,5})")
+# Characters of a URL's path or query that can be a secret: shorter ones are words (/alerts), not to be struck out.
+_LONG_PART = 16
 # A comma or white space is a separator only before the next scheme: mailto URLs may have commas inside.
 _BETWEEN_URLS = re.compile(r"[\s,]+(?=[A-Za-z][A-Za-z0-9+.-]*://)")
 
@@ -464,7 +466,10 @@ def notify_urls(target: NotifySettings, environ: Mapping[str, str] = os.environ)
 
 
 def secret_values(settings: Settings, environ: Mapping[str, str] = os.environ) -> frozenset[str]:
-    """Every secret that is readable now, to be struck out of logs and texts. What cannot be read is left out."""
+    """Every secret that is readable now, to be struck out of logs and texts. What cannot be read is left out.
+
+    Of a notification URL the password, and a long path or query, are secrets of their own: libraries tell them alone.
+    """
     secrets: set[str] = set()
     for _, path in secret_files(settings):
         try:
@@ -472,10 +477,26 @@ def secret_values(settings: Settings, environ: Mapping[str, str] = os.environ) -
         except SettingsError:
             continue
     for target in settings.notify.values():
-        secrets.update(url.get_secret_value() for url in target.urls)
+        urls = [url.get_secret_value() for url in target.urls]
+        if target.urls_file is not None:
+            with contextlib.suppress(SettingsError):
+                urls += read_secret_file(target.urls_file)
         if target.urls_env in environ:
-            secrets.update(_BETWEEN_URLS.split(environ[target.urls_env].strip()))
+            urls += _BETWEEN_URLS.split(environ[target.urls_env].strip())
+        for url in urls:
+            secrets |= {url, *_secret_parts(url)}
     return frozenset(secret for secret in secrets if secret)
+
+
+def _secret_parts(url: str) -> Iterator[str]:
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # apprise reads more than URLs
+        return
+    found = [parts.password or "", *(part for part in (parts.path, parts.query) if len(part) >= _LONG_PART)]
+    for part in found:
+        yield part
+        yield unquote(part)
 
 
 def is_loopback(host: str) -> bool:

@@ -214,6 +214,13 @@ def test_secret_values_when_files_and_variables_hold_some_then_has_all(tmp_path:
     }
 
 
+def test_secret_values_when_a_url_holds_them_in_parts_then_each_is_one() -> None:
+    url = "https://user:pass%20word@chat.example/hooks/T012345/B012345?to=me"
+    settings = load_settings(environ={}, overrides={"notify": {"a": {"urls": [url]}}})
+
+    assert secret_values(settings, {}) == {url, "pass%20word", "pass word", "/hooks/T012345/B012345"}
+
+
 def test_notify_urls_when_from_three_places_then_all_are_given(tmp_path: Path) -> None:
     (tmp_path / "u").write_text("json://file\n")
     target = NotifySettings.model_validate({"urls": "json://plain", "urls_file": tmp_path / "u", "urls_env": "SLACK"})
