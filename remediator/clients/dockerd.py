@@ -332,7 +332,7 @@ def _session(host: DockerHost) -> tuple[requests.Session, str]:
         with socket.socket(socket.AF_UNIX) as probe:
             probe.settimeout(CONNECT_S)
             probe.connect(url.removeprefix("http+unix://"))
-        session.mount("http+docker://", UnixHTTPAdapter(url, timeout=int(CONNECT_S)))
+        session.mount("http+docker://", _Unix(url, timeout=int(CONNECT_S)))
         return session, "http+docker://localhost"
     if url.startswith("ssh://"):
         session.mount("http+docker://", _BoundedSsh(url, timeout=int(CONNECT_S)))
@@ -344,7 +344,18 @@ def _session(host: DockerHost) -> tuple[requests.Session, str]:
     return session, url
 
 
-class _BoundedSsh(SSHHTTPAdapter):
+class _OnePool:
+    """docker-py's transports keep a pool, and so a connection, for each path: here the ping and the call share one."""
+
+    def get_connection(self, url: str | bytes, proxies: Mapping[str, str] | None = None) -> Any:  # noqa: ARG002
+        return super().get_connection("http+docker://engine", proxies)  # type: ignore[misc]
+
+
+class _Unix(_OnePool, UnixHTTPAdapter):
+    """docker-py's transport over a Unix socket."""
+
+
+class _BoundedSsh(_OnePool, SSHHTTPAdapter):
     """docker-py's ssh transport, connecting in bounded time (else a host that is away holds us for two minutes)."""
 
     def _create_paramiko_client(self, base_url: str) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from docker.transport.unixconn import UnixHTTPConnection
 
 from conftest_docker import Trainer
 from realparts import docker_engine as engines
@@ -280,6 +281,17 @@ def test_inspect_when_many_threads_look_at_once_then_all_see_the_same(
     for thread in threads:
         thread.join()
     assert seen == [engine.inspect(name).id] * 16
+
+
+def test_inspect_then_asks_on_the_connection_that_answered_the_ping(
+    docker_engine: DockerEngine, trainer: Trainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = trainer()
+    opened: list[object] = []
+    connect = UnixHTTPConnection.connect
+    monkeypatch.setattr(UnixHTTPConnection, "connect", lambda self: (opened.append(self), connect(self)))
+    DockerdReader(host_of(docker_engine)).inspect(name)
+    assert len(opened) == 1
 
 
 def test_version_when_asked_then_it_names_the_engine_and_its_api(docker_engine: DockerEngine) -> None:
