@@ -464,7 +464,8 @@ def _check_query(tame: str | None, hostile: str | None) -> None:
 
 
 def _code(query: str) -> str:
-    return re.sub(r"[+-]?[0-9]+", "0", _QUERY_STRING.sub("", query))
+    # Of a number only its digits and its sign are a label's; where its author put it between others is the author's.
+    return re.sub(r"[0-9+-]+", "0", _QUERY_STRING.sub("", query))
 
 
 def template_seeds() -> Iterator[bytes]:
