@@ -56,8 +56,9 @@ verify: [{{alert: resolved, within: 20m}}]
 resolved: [{{action: notify.send, params: {{to: [oncall], title: it is over}}}}]
 """
 
-LABELS = [("trainer-0", "0"), ("trainer-0", "1"), ("trainer-1", "1")]
-CONTAINERS = ["trainer-0", "trainer-1"]
+LABELS = [("trainer-0", "0"), ("trainer-0", "1"), ("trainer-1", "1"), ("trainer-2", "2")]
+CONTAINERS = ["trainer-0", "trainer-1", "trainer-2"]
+KILLED_AT = [f"{side} {what}" for side in ("before", "behind") for what in ("a write", "an act", "a message")]
 
 alerts = st.sampled_from(range(len(LABELS)))
 
@@ -168,9 +169,14 @@ class Machine(RuleBasedStateMachine):
     def work(self) -> None:
         self.go(self.bench.engine.work)
 
-    @initialize(hold=st.sampled_from(["0s", "2m"]))
-    def begin(self, hold: str) -> None:
+    @initialize(
+        hold=st.sampled_from(["0s", "2m"]), trouble=st.sampled_from(["", *Fails, *KILLED_AT]), n=st.integers(1, 12)
+    )
+    def begin(self, hold: str, trouble: str, n: int) -> None:
+        """Each story begins with an alert, and with its first act going one of all ways there are."""
         world = self.bench.world
+        for container in CONTAINERS:
+            world.add_container("gpu-07", container)
         world.act = REAPER.stands_at("an act", self.watched(world.act, "docker"))
         world.tell = REAPER.stands_at("a message", self.watched(world.tell, "notify"))
         self.write_first(hold)
@@ -178,6 +184,10 @@ class Machine(RuleBasedStateMachine):
         self.bench.playbook(f"policy: site\nmax_concurrent_runs: {PLACES}\n", "site.policy.yaml")
         self.bench.start()
         self.bench.after("1m")
+        if trouble in KILLED_AT:
+            self.will_be_killed(n, trouble)
+        elif trouble:
+            self.will_fail("docker.restart", Fails(trouble))
         self.deliver(self.bench.fires(self.labels(0)))
 
     def write_first(self, hold: str) -> None:
@@ -217,16 +227,17 @@ class Machine(RuleBasedStateMachine):
     def is_killed(self, duration: str) -> None:
         self.go(lambda: self.bench.away(duration))
 
-    @rule(
-        n=st.integers(1, 12),
-        where=st.sampled_from([
-            f"{side} {what}" for side in ("before", "behind") for what in ("a write", "an act", "a message")
-        ]),
-    )  # fmt: skip
+    @rule(n=st.integers(1, 12), where=st.sampled_from(KILLED_AT))
+    def kill_comes(self, n: int, where: str) -> None:
+        self.will_be_killed(n, where)
+
     def will_be_killed(self, n: int, where: str) -> None:
         REAPER.arm(n if where.endswith("write") else 1, where)
 
     @rule(call=st.sampled_from(["docker.restart", "notify.send"]), how=st.sampled_from(list(Fails)))
+    def failure_comes(self, call: str, how: Fails) -> None:
+        self.will_fail(call, how)
+
     def will_fail(self, call: str, how: Fails) -> None:
         self.bench.world.fail(call, how)
 
