@@ -26,7 +26,7 @@ FindTool = Callable[[str], Path]
 
 def run(*command: str | Path) -> str:
     """What the program says, asserted to end with 0."""
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=60)
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
 

@@ -128,6 +128,7 @@ def test_quickstart_settings_when_read_then_name_what_its_pages_promise() -> Non
     [
         family.name + {"counter": "_total", "info": "_info"}.get(family.type, "")
         for family in Metrics().registry.collect()
+        if family.name.startswith("remediator_")  # process_* is known from elsewhere, and has one line
     ],
 )
 def test_metric_when_the_engine_has_it_then_operations_says_what_to_do(metric: str) -> None:

@@ -85,14 +85,6 @@ def test_panel_when_it_shows_a_counter_then_shows_its_growth(query: str) -> None
     assert Counter(named) == Counter(grown)
 
 
-@pytest.mark.parametrize("name", sorted(name for name in exported() if name.startswith("remediator_")))
-def test_metric_when_exported_then_the_page_on_operations_says_when_it_moves(name: str) -> None:
-    # Of a histogram the page names the whole.
-    said = re.sub(r"_(bucket|count|sum)$", "", name)
-    table = OPERATIONS.partition("## Metrics")[2].partition("### Dashboard")[0]
-    assert f"`{said}`" in table
-
-
 @pytest.mark.parametrize("name", RULES)
 def test_rule_when_it_fires_then_says_what_and_why_and_where_to_read_on(name: str) -> None:
     annotations = RULES[name]["annotations"]
