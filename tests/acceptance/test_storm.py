@@ -138,15 +138,18 @@ class _Asking:
 
 
 def assert_every_alert_was_handled_once(engine: Engine, storm: Sequence[Labels]) -> None:
-    opened = [event for event in engine.events("episode_opened") if "n" in event["data"]["labels"]]
-    assert Counter(event["data"]["labels"]["n"] for event in opened) == Counter(labels["n"] for labels in storm)
-    by_episode = {event["episode_id"]: event["data"]["labels"]["n"] for event in opened}
-    unmatched = Counter(
-        by_episode[event["episode_id"]]
-        for event in engine.events("alert_unmatched")
-        if event["episode_id"] in by_episode  # not one that was delivered beside the storm
-    )
-    joined = Counter(by_episode[episode_id] for (episode_id,) in engine.query("SELECT episode_id FROM subject_episode"))
+    opened = engine.query("SELECT episode_id, body FROM audit WHERE type = 'episode_opened'")
+    labels_of = {episode_id: json.loads(body)["data"]["labels"] for episode_id, body in opened}
+    number_of = {episode_id: labels["n"] for episode_id, labels in labels_of.items() if "n" in labels}
+
+    def numbers(rows: Sequence[tuple[str]]) -> Counter[str]:
+        """How often each alert of the storm is among these episodes; others were delivered beside it."""
+        return Counter(number_of[episode_id] for (episode_id,) in rows if episode_id in number_of)
+
+    unmatched = numbers(engine.query("SELECT episode_id FROM audit WHERE type = 'alert_unmatched'"))
+    joined = numbers(engine.query("SELECT episode_id FROM subject_episode"))
+    assert Counter(number_of.values()) == Counter(labels["n"] for labels in storm)
+    assert len(opened) == len(labels_of)
     assert unmatched == Counter(labels["n"] for labels in storm if labels["alertname"] == "Noise")
     assert joined == Counter(labels["n"] for labels in storm if labels["alertname"] == "Leak")
 
