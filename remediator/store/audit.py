@@ -304,7 +304,8 @@ def _verify(
             if known_head is not None and expected == known_head[0] and digest != known_head[1]:
                 _bad("it is not the event whose hash was kept: the log was rewritten here or before")
         except _BadLinkError as bad:
-            first_bad = min(link.seq, expected)
+            # A store's row has its number by its place; a line of an export only says one.
+            first_bad = min(link.seq, expected) if link.columns is not None else expected
             return Verification(
                 ok=False, n_events=seq, head_seq=seq, head_hash=previous, first_bad_seq=first_bad, problem=str(bad)
             )

@@ -327,9 +327,6 @@ def both(content: bytes, head: Head | None) -> list[tuple[int, str, int | None]]
     lines = content.splitlines(keepends=True) if b"\r" not in content else split(content)
     found = audit.verify(lines, head)
     bad = found.first_bad_seq
-    if bad is not None and bad <= found.head_seq:
-        # The engine names a line that bears the number of one that fits by that number; its place is meant.
-        bad = found.head_seq + 1
     assert found.ok == (bad is None)
     seq, digest, second_bad, _ = second.verify(second.of_export(lines), head=head)
     return [(found.head_seq, found.head_hash, bad), (seq, digest, second_bad)]
