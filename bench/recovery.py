@@ -81,7 +81,7 @@ def measure(session: Session) -> Section:
         )  # fmt: skip
     section.limits.append(
         "Importing the program (the empty store shows it), then the check of every page (PRAGMA quick_check), which"
-        " grows with the file; the events of open runs alone are read. Cold, the disk: the file is read through beside"
+        " grows with the file; the events of open runs alone are read. Cold, the disk: the file is read through before"
         " the check."
     )
     return section

@@ -226,32 +226,21 @@ def _open(path: Path, lock: StoreLock) -> Store:
         schema.revision(connection)  # before anything is set: another program's file must stay as it is
         set_writer_pragmas(connection)
         schema.migrate(connection, path)
-        with _reading_through(path):
-            schema.check_pages(connection)
+        _read_through(path)
+        schema.check_pages(connection)
     return Store(path, lock, engine)
 
 
-@contextmanager
-def _reading_through(path: Path) -> Iterator[None]:
-    """Read the file from its beginning to its end, in a thread beside the block.
+def _read_through(path: Path) -> None:
+    """Read the file from its beginning to its end, so that the kernel has its pages.
 
-    The check of its pages goes from page to page as the tables and indexes do, all over the file. From a disk that is
-    slow: half a minute for 1.4 GB, and four seconds when the kernel has the pages already or gets them in this order.
+    The check of the pages goes from one to the next as the tables and indexes do, all over the file: from a disk that
+    is half a minute for 1.4 GB, and four seconds after this. (In a thread beside the check it takes longer, where the
+    disk is slow: the check's own reads come in between.)
     """
-    is_over = threading.Event()
-
-    def read() -> None:
-        with suppress(OSError), path.open("rb", buffering=0) as file:  # the check meets the same error, and says it
-            while file.read(READ_THROUGH_BYTES) and not is_over.is_set():
-                pass
-
-    thread = threading.Thread(target=read, name="read-through", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        is_over.set()
-        thread.join()
+    with suppress(OSError), path.open("rb", buffering=0) as file:  # the check meets the same error, and says it
+        while file.read(READ_THROUGH_BYTES):
+            pass
 
 
 @contextmanager
