@@ -689,6 +689,8 @@ class _QueryText:
             elif self._is_escaped:
                 self._is_escaped = False
             elif self._quote:
+                if char == "\n" and self._quote != "`":
+                    raise TemplateError("in a query, a text in quotes must end on the line on which it begins")
                 self._is_escaped = char == "\\" and self._quote != "`"
                 if char == self._quote:
                     self._quote = ""

@@ -258,9 +258,10 @@ class _Builder:
 
     def _check_targets(self, names: Sequence[object], path: Path) -> None:
         for index, name in enumerate(names):
-            if name not in self._context.notify_targets:
-                known = suggest(str(name), self._context.notify_targets) or "; the settings name none"
-                self._problems.add((*path, index), f"there is no notification target {str(name)!r}{known}")
+            # What is no text is told as such, and may be a map, which no set can be asked for.
+            if isinstance(name, str) and name not in self._context.notify_targets:
+                known = suggest(name, self._context.notify_targets) or "; the settings name none"
+                self._problems.add((*path, index), f"there is no notification target {name!r}{known}")
 
     def _guard(self, keys: GuardKeys, steps: Sequence[Step]) -> GuardRules:
         actions = [self._context.actions[step.action] for step in steps]

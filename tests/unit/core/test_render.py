@@ -140,6 +140,7 @@ def test_query_when_a_label_would_end_its_quotes_then_it_stays_inside() -> None:
         "up # {{ labels.n | int }}",
         'up{a="\\{{ labels.x }}", b="{{ labels.x }}"}',
         'up{a="\\{{ labels.n | int }}"}',
+        'up{a="\n{{ labels.x }}"}',
     ],
 )
 def test_query_when_a_label_stands_outside_quotes_then_it_is_refused(query: str) -> None:
