@@ -237,7 +237,8 @@ class People:
                 state = row.outcome or f"not ended: {row.phase.value}"
                 raise RequestError(f"run {row.id} has nothing to settle ({state})", http_status=409)
             self._append(tx, row, EventType.RUN_SETTLED, actor, data, outcome=outcome.value)
-            runs.finish(tx.conn, row.id, outcome, Reason.SETTLED_BY_PERSON, self._clock.now())
+            assert row.ended_at is not None  # `unknown` is an end, and that moment stays
+            runs.finish(tx.conn, row.id, outcome, Reason.SETTLED_BY_PERSON, row.ended_at)
             return row.id, runs.may_go_on(tx.conn, self._reloader.now.playbooks.policy.max_concurrent_runs)
 
         found_id, free = self._store.write(work)

@@ -313,6 +313,14 @@ def test_settle_when_a_person_says_what_became_of_it_then_the_run_ends_so_and_no
         bench.engine.settle(run_id, happened, "alice", "again")
 
 
+def test_settle_when_it_comes_later_then_the_run_has_ended_when_it_ended(bench: Any) -> None:
+    run_id = unknown(bench)
+    ended_at = bench.run()["ended_at"]
+    bench.after("1h")
+    bench.engine.settle(run_id, True, "alice", "I looked")
+    assert bench.run()["ended_at"] == ended_at
+
+
 def test_settle_when_the_run_is_not_unknown_then_it_says_so(bench: Any) -> None:
     begin(bench, restart())
     with pytest.raises(RequestError, match="nothing to settle"):
