@@ -281,14 +281,16 @@ class _Builder:
         """Build a list of steps; ``done`` are the names that their templates may speak of, None = those before each."""
         built: list[Step] = []
         names: list[str] = []
+        taken: set[str] = set()  # a file of a MiB can hold 60,000 steps
         for index, keys in enumerate(steps):
             here = (*path, index)
             name = keys.name or f"step_{index + 1}"
-            if name in names:
+            if name in taken:
                 self._problems.add(here, f"two steps are called {name!r}")
             if step := self._step(keys, name, here, per, names if done is None else done):
                 built.append(step)
             names.append(name)
+            taken.add(name)
         return tuple(built)
 
     def _step(
