@@ -299,7 +299,7 @@ class _BodyReader:
 
 
 class HeadDeadline(HttpToolsProtocol):
-    """uvicorn's protocol with a deadline and a size limit for the head of each call."""
+    """uvicorn's protocol with a deadline and a size limit for the head of each call, one call at a time."""
 
     head_deadline_s = HEAD_DEADLINE_S
 
@@ -323,6 +323,11 @@ class HeadDeadline(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._stop_head_timer()
+        if self.cycle is not None and not self.cycle.response_complete:
+            # uvicorn would queue what comes before the last answer, thousands of calls with each read: 20 strangers
+            # cost 400 MB and 18 s of everybody's time. Alertmanager, browsers and proxies wait for the answer.
+            self.transport.abort()
+            raise ValueError("a call before the answer to the last one")
         super().on_headers_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -101,6 +101,11 @@ class Crowd:
             self.answers.setdefault(self._kinds.pop(client), []).append(self._said.pop(client))
 
 
+def memory_mb(engine: Engine) -> float:
+    """The most that it ever held."""
+    return int(Path(f"/proc/{engine.pid}/status").read_text().split("VmHWM:")[1].split()[0]) / 1024
+
+
 def n_descriptors(engine: Engine) -> int:
     return len([*Path(f"/proc/{engine.pid}/fd").iterdir()])
 
@@ -202,3 +207,24 @@ def test_delivery_when_clients_take_no_answer_then_answered_and_they_are_cut_off
     assert [code for code, _ in beside] == [200] * 20
     assert max(seconds for _, seconds in beside) < ANSWERED_WITHIN_S
     wait_until(lambda: n_descriptors(engine) <= n_before, "no file descriptor is left", 30)
+
+
+def test_delivery_when_clients_send_thousands_of_calls_at_once_then_they_are_cut_off_and_cost_nothing(
+    engine_factory: EngineFactory,
+) -> None:
+    """Without waiting for an answer to any. A server that queues them holds hundreds of megabytes for 20 strangers."""
+    engine = engine_factory({})
+    engine.start()
+    deliver_many(engine, 1)
+    before_mb = memory_mb(engine)
+    with ExitStack() as hasty:
+        for _ in range(20):
+            client = hasty.enter_context(socket.create_connection(("127.0.0.1", engine.port)))
+            client.settimeout(0.2)
+            with suppress(OSError):  # it takes no more, or is cut off already
+                client.sendall(b"GET / HTTP/1.1\r\n\r\n" * 14_000)
+        beside = deliver_many(engine, 20)
+        wait_until(lambda: n_sockets_of_callers(engine) == 0, "the engine has closed them", CLOSED_WITHIN_S)
+    assert [code for code, _ in beside] == [200] * 20
+    assert max(seconds for _, seconds in beside) < ANSWERED_WITHIN_S
+    assert memory_mb(engine) < before_mb + 50
