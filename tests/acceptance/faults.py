@@ -85,15 +85,16 @@ def second_host(docker_url: str) -> str:
     return f'[docker.hosts.gpu-08]\nurl = "{docker_url}"\n'
 
 
+def is_begun(engine: Engine, box: str) -> bool:
+    """Whether an attempt at a container has begun."""
+    return any(box in event["target"] for event in engine.events("attempt_started"))
+
+
 def begin_restart(engine: Engine, boxes: Boxes, docker: DockerEngine) -> str:
     """A container that is stopping because the engine, which has ``SLOW_RESTART``, restarts it."""
     box = boxes.make(docker, slow(STOPS_IN_S))
     assert engine.deliver(delivery(leak(box))) == 200
-    wait_until(
-        lambda: any(box in event["target"] for event in engine.events("attempt_started")),
-        "the restart has begun",
-        WITHIN_S,
-    )
+    wait_until(lambda: is_begun(engine, box), "the restart has begun", WITHIN_S)
     time.sleep(1)  # and Docker has been asked
     return box
 

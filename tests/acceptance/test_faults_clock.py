@@ -20,7 +20,7 @@ import pytest
 from acceptance.conftest import EngineFactory
 from acceptance.delivery import delivery
 from acceptance.engine import ATTEMPT_TIMEOUT, RESTART, Engine
-from acceptance.faults import QUICK, WITHIN_S, Boxes, check_nothing_lost_or_done_twice, leak, settle, slow
+from acceptance.faults import QUICK, WITHIN_S, Boxes, check_nothing_lost_or_done_twice, is_begun, leak, settle, slow
 from realparts.docker_engine import DockerEngine
 from realparts.process import wait_until
 
@@ -123,11 +123,7 @@ def jump_and_back(world: World, jump: timedelta) -> None:
     wait_until(lambda: outcomes().get(done) == "succeeded", "one is done", WITHIN_S)
     fires(held, alertname="HeldLeak")
     fires(under_way)
-    wait_until(
-        lambda: any(under_way in event["target"] for event in engine.events("attempt_started")),
-        "one is under way",
-        WITHIN_S,
-    )
+    wait_until(lambda: is_begun(engine, under_way), "one is under way", WITHIN_S)
 
     clock.set(jump)
     wait_until(lambda: abs(offset_of(engine) - jump) < timedelta(minutes=2), "its clock has jumped", WITHIN_S)

@@ -23,6 +23,7 @@ from acceptance.faults import (
     WITHIN_S,
     Boxes,
     check_nothing_lost_or_done_twice,
+    is_begun,
     leak,
     settle,
     slow,
@@ -35,7 +36,7 @@ pytestmark = pytest.mark.docker
 
 STANDS_STILL_S = float(os.environ.get("REMEDIATOR_TEST_STANDSTILL_S") or 50)
 
-HELD = RESTART.replace("playbook: restart", "playbook: held").replace("= Leak", "= HeldLeak") + "hold: 10s\n"
+HELD = RESTART.replace("playbook: restart", "playbook: held").replace("= Leak", "= HeldLeak") + "hold: 20s\n"
 
 
 def test_engine_when_it_stands_still_then_nothing_is_lost_or_done_twice_and_what_was_due_is_caught_up(
@@ -49,7 +50,7 @@ def test_engine_when_it_stands_still_then_nothing_is_lost_or_done_twice_and_what
         wait_until(lambda: len(storm.answered) > 20, "there is load", WITHIN_S)
         assert engine.deliver(delivery(leak(held, alertname="HeldLeak"))) == 200
         assert engine.deliver(delivery(leak(under_way))) == 200
-        wait_until(lambda: len(engine.events("attempt_started")) == 1, "the restart has begun", WITHIN_S)
+        wait_until(lambda: is_begun(engine, under_way), "the restart has begun", WITHIN_S)
         engine.signal(signal.SIGSTOP)
         n_answered = len(storm.answered)
         time.sleep(STANDS_STILL_S)

@@ -15,7 +15,7 @@ import pytest
 from acceptance.conftest import EngineFactory
 from acceptance.delivery import delivery
 from acceptance.engine import ATTEMPT_TIMEOUT, RESTART
-from acceptance.faults import WITHIN_S, Boxes, check_nothing_lost_or_done_twice, leak, settle, slow
+from acceptance.faults import WITHIN_S, Boxes, check_nothing_lost_or_done_twice, is_begun, leak, settle, slow
 from acceptance.storm import Storm
 from realparts.docker_engine import DockerEngine
 from realparts.process import wait_until
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.docker
 
 LOCKED_S = 30.0
 
-HELD = RESTART.replace("playbook: restart", "playbook: held").replace("= Leak", "= HeldLeak") + "hold: 8s\n"
+HELD = RESTART.replace("playbook: restart", "playbook: held").replace("= Leak", "= HeldLeak") + "hold: 15s\n"
 
 LOG_LINES_PER_S = 20
 """While it is locked: each client and each run may say that it was turned away, and nobody may say it in a loop."""
@@ -61,7 +61,7 @@ def test_store_when_locked_by_another_process_for_half_a_minute_then_503_and_all
     with storm.posting():
         assert engine.deliver(delivery(leak(held, alertname="HeldLeak"))) == 200
         assert engine.deliver(delivery(leak(under_way))) == 200
-        wait_until(lambda: len(engine.events("attempt_started")) == 1, "the restart has begun", WITHIN_S)
+        wait_until(lambda: is_begun(engine, under_way), "the restart has begun", WITHIN_S)
         with locked(engine.store):
             until = time.monotonic() + LOCKED_S
             n_events = engine.query("SELECT count(*) FROM audit")[0][0]
