@@ -175,6 +175,7 @@ class Intake:
         self._changed = threading.Condition(lock)
         self._all_answered = threading.Condition(lock)
         self._decoded: dict[int, AlertGroup] = {}
+        self._has_news = False
         self._n_unanswered = 0
         self._is_stopping = False
         self._thread: threading.Thread | None = None
@@ -203,6 +204,7 @@ class Intake:
         with self._changed:
             if len(self._decoded) < DECODED_KEPT and len(group.alerts) <= BATCH:
                 self._decoded[delivery_id] = group
+            self._has_news = True
             self._changed.notify_all()
 
     def expect(self) -> None:
@@ -238,8 +240,9 @@ class Intake:
                 self._recorder.note_bug("inbox")
                 n_handled = 0
             with self._changed:
-                if not n_handled and not self._is_stopping:
-                    self._changed.wait(STORE_AGAIN_S)
+                if not n_handled:
+                    self._changed.wait_for(lambda: self._has_news or self._is_stopping, STORE_AGAIN_S)
+                self._has_news = False
 
     def handle_waiting(self) -> int:
         """Handle what is in the inbox, oldest first.

@@ -130,3 +130,28 @@ def test_delivery_when_an_act_is_under_way_then_its_answer_does_not_wait_for_it(
         may_end.set()
         assert dispatch.stop(timedelta(seconds=30))
     assert len(bench.acts()) == 1
+
+
+def test_inbox_when_a_delivery_comes_right_after_it_was_found_empty_then_it_is_handled_at_once(
+    bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("remediator.engine.receive.STORE_AGAIN_S", 60.0)
+    bench.start()
+    intake = bench.engine._intake
+    handle_waiting, looks, was_handled = intake.handle_waiting, [0], threading.Event()
+
+    def find_nothing_first() -> int:
+        looks[0] += 1
+        n_handled: int = handle_waiting()
+        if looks[0] == 1:
+            bench._accept(bench.fires({"alertname": "Stuck"}))
+        if n_handled:
+            was_handled.set()
+        return n_handled
+
+    monkeypatch.setattr(intake, "handle_waiting", find_nothing_first)
+    intake.start()
+    try:
+        assert was_handled.wait(30)
+    finally:
+        intake.stop()
