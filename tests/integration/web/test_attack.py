@@ -2,7 +2,7 @@
 
 schemathesis makes calls out of the document: its examples, the edges of every schema, random ones that fit and that do
 not, methods that are not there, calls without credentials, and walks along its links; and holds every answer against
-it. ``REMEDIATOR_TEST_ATTACK_EXAMPLES`` says how many random calls each operation gets (``make soak`` asks for many more).
+it. ``REMEDIATOR_TEST_ATTACK_EXAMPLES`` says how many random calls each operation gets (many in ``make soak``).
 """
 
 from __future__ import annotations
