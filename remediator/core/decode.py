@@ -100,12 +100,13 @@ def _parse(body: bytes) -> object:
     except UnicodeDecodeError as error:
         raise DecodeError(f"the body is not UTF-8 at byte {error.start}") from error
     try:
-        payload: object = json.loads(text, parse_constant=_refuse_constant, parse_int=_parse_int)
+        payload: object = _JSON.decode(text)
     except json.JSONDecodeError as error:
         raise DecodeError(f"the body is not JSON at line {error.lineno}, column {error.colno}: {error.msg}") from error
     except RecursionError as error:
         raise _too_deep() from error
-    _check_depth(payload)
+    if body.count(b"[") + body.count(b"{") > _MAX_DEPTH:
+        _check_depth(payload)
     if _SURROGATE_ESCAPE.search(body):
         try:
             json.dumps(payload, ensure_ascii=False).encode("utf-8")
@@ -125,6 +126,9 @@ def _parse_int(digits: str) -> int:
     if len(digits) < len(str(_MAX_INT)):
         return int(digits)
     return -_MAX_INT if digits.startswith("-") else _MAX_INT
+
+
+_JSON = json.JSONDecoder(parse_constant=_refuse_constant, parse_int=_parse_int)
 
 
 def _too_deep() -> DecodeError:

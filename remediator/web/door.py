@@ -32,7 +32,7 @@ from werkzeug.exceptions import BadRequest, ServiceUnavailable
 
 from remediator.errors import PayloadTooLargeError, StoreUnavailableError
 from remediator.web import webhook
-from remediator.web.auth import Authenticator
+from remediator.web.auth import CALLER_KEY, Authenticator, Caller
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication, WSGIEnvironment
@@ -99,9 +99,7 @@ class Door:
         self._is_closing = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        read = _BodyReader(
-            scope, max_body=self._max_body, keep=self._authenticator.identify(_authorization(scope)) is not None
-        )
+        read = _BodyReader(scope, max_body=self._max_body, caller=self._authenticator.identify(_authorization(scope)))
         try:
             async with asyncio.timeout(0 if self._is_closing else self._body_deadline_s) as deadline:
                 self._reading.add(deadline)
@@ -244,12 +242,13 @@ class _Committed:
 class _BodyReader:
     """One body, read to its end or to the limit."""
 
-    def __init__(self, scope: Scope, *, max_body: int, keep: bool) -> None:
+    def __init__(self, scope: Scope, *, max_body: int, caller: Caller | None) -> None:
         self._scope = scope
         self.path: str = scope["path"]
         self._max_body = max_body
         self._body = bytearray()
-        self._keep = keep
+        self._caller = caller
+        self._keep = caller is not None
         self.n_bytes = 0
         self.is_whole = False
         self.is_disconnected = False
@@ -295,7 +294,12 @@ class _BodyReader:
             "headers": [*headers, (b"content-length", str(len(body)).encode())],
         }
         environ = cast("WSGIEnvironment", build_environ(cast("Any", scope), cast("Any", io.BytesIO(body))))
-        return {**environ, "remediator.problem": self.problem, "remediator.n_bytes": self.n_bytes}
+        return {
+            **environ,
+            CALLER_KEY: self._caller,
+            "remediator.problem": self.problem,
+            "remediator.n_bytes": self.n_bytes,
+        }
 
 
 class HeadDeadline(HttpToolsProtocol):

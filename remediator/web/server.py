@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import resource
 import signal
 import socket
@@ -43,6 +44,10 @@ _LAST_ANSWERS_S = 5
 _BACKLOG = 2048
 # Who takes nothing of an answer for so long will not, and is cut off; an idle connection, with nothing to take, is not.
 _UNREAD_MS = 15_000
+# Python looks for garbage in circles after every 700 new objects, which one delivery makes, and holds everything up: at
+# 300 deliveries a second the slowest hundredth then waits 70 ms for its answer, and so 10 ms. Nearly all garbage goes
+# without it.
+_COLLECT_AFTER = (20_000, 20, 20)
 
 
 def serve(app: App) -> None:
@@ -54,6 +59,7 @@ def serve(app: App) -> None:
     """
     with _Listening(app, app.settings.listen_port) as listening:
         _raise_file_limit()
+        gc.set_threshold(*_COLLECT_AFTER)
         app.start()
         try:
             asyncio.run(listening.run(with_signals=True))

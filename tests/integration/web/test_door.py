@@ -415,3 +415,13 @@ def test_delivery_when_its_refusal_cannot_be_recorded_in_time_then_503_and_nobod
 
     assert _deliver(served.running.address)[0] == 503
     assert recorded.cancelled()
+
+
+def test_delivery_when_a_header_is_named_as_the_doors_own_word_then_the_caller_stays_a_stranger(
+    serve: Serve, tmp_path: Path
+) -> None:
+    (tmp_path / "token").write_text("tok-deliver-1234567")
+    served = serve(auth={"tokens": [{"name": "am", "roles": ["deliver"], "file": tmp_path / "token"}]})
+
+    for name in ("remediator.caller", "Remediator-Caller", "Remediator_Caller"):
+        assert _deliver(served.running.address, **{name: "am"})[0] == 401
