@@ -12,6 +12,7 @@ Exit code 0: all fits; 1: changed, the first event that does not fit is named; 2
 import argparse
 import hashlib
 import json
+import re
 import sqlite3
 from pathlib import Path
 
@@ -102,16 +103,26 @@ def verify_file(path, head=None):
     return verify(of_database(db), hashlib.sha256(log_id.encode()).hexdigest(), head)
 
 
+def head_of(text):
+    """A kept head as a number and a hash."""
+    found = re.fullmatch("([1-9][0-9]*):([0-9a-f]{64})", text.strip())
+    if found is None:
+        raise argparse.ArgumentTypeError("write SEQ:HASH, as remediator audit verify printed it")
+    return int(found[1]), found[2]
+
+
 def main():
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", metavar="FILE")
-    parser.add_argument("--head", metavar="SEQ:HASH", type=lambda text: (int(text.split(":")[0]), text.split(":")[1]))
+    parser.add_argument("--head", metavar="SEQ:HASH", type=head_of)
     given = parser.parse_args()
     try:
         seq, digest, bad, problem = verify_file(given.file, given.head)
     except (OSError, sqlite3.Error, TypeError) as error:
         parser.error(f"cannot read {given.file}: {error}")
+    if seq == 0 and bad is None:
+        parser.error(f"there is no event in {given.file}")
     print(f"intact: {seq} events\nhead {seq}:{digest}" if bad is None else f"CHANGED: event {bad}: {problem}")
     raise SystemExit(bad is not None)
 

@@ -457,6 +457,29 @@ def test_second_command_when_there_is_nothing_to_read_then_says_so(tmp_path: Pat
     assert (done.returncode, "cannot read" in done.stderr, "Traceback" in done.stderr) == (2, True, False)
 
 
+@pytest.mark.parametrize("head", ["", "5", "x", "5:abc", f"0:{'0' * 64}", f"-1:{'0' * 64}"])
+def test_second_command_when_a_head_is_none_then_says_how_to_write_one_and_raises_no_alarm(
+    head: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "audit.jsonl"
+    file.write_bytes(b"".join(LOG))
+
+    done = subprocess.run(
+        [sys.executable, "-I", str(FILE), str(file), f"--head={head}"], capture_output=True, text=True, timeout=60
+    )
+
+    assert (done.returncode, done.stdout, "write SEQ:HASH" in done.stderr) == (2, "", True)
+
+
+def test_second_command_when_a_file_is_empty_then_it_is_not_called_intact(tmp_path: Path) -> None:
+    file = tmp_path / "audit.jsonl"
+    file.touch()
+
+    done = subprocess.run([sys.executable, "-I", str(FILE), str(file)], capture_output=True, text=True, timeout=60)
+
+    assert (done.returncode, done.stdout, "there is no event" in done.stderr) == (2, "", True)
+
+
 # -- every bit
 
 
