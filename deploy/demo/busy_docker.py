@@ -72,7 +72,9 @@ class BusyDocker:
                 if status != 204:
                     self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
-                self.wfile.write(body)
+                # Who has read the head of a 204 may have gone, and writing nothing to nobody is an error too.
+                if body:
+                    self.wfile.write(body)
 
             def address_string(self) -> str:
                 """A Unix socket's peer has no address."""

@@ -33,10 +33,11 @@ def test_demo_when_played_then_one_restart_is_shown_and_verified_and_nothing_is_
     before = {container.name for container in docker_engine.client.containers.list(all=True)}
     done = play(docker_engine.url)
     after = {container.name for container in docker_engine.client.containers.list(all=True)}
-    assert (done.returncode, "intact: " in done.stdout, "✗" in done.stdout, after - before) == (
+    assert (done.returncode, "intact: " in done.stdout, "✗" in done.stdout, done.stderr, after - before) == (
         0,
         True,
         False,
+        "",
         set(),
     ), done.stdout + done.stderr
 
