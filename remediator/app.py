@@ -287,6 +287,7 @@ class App:
             raise
         n_left = recover(self._store, self._dispatch)
         log.info("engine started", version=__version__, playbooks=report["playbooks"], runs_taken_up=n_left)
+        self._warn_of_no_playbook()
 
     def work(self) -> datetime | None:
         """Do all that is due now, in this thread: for tests, which move the clock and start no threads.
@@ -404,8 +405,14 @@ class App:
         report = self._reloader.reload(actor)
         if not report["ok"]:
             log.error("playbooks not loaded, the old set stays in force", problems=report["problems"])
+        self._warn_of_no_playbook()
         recover(self._store, self._dispatch)
         return report
+
+    def _warn_of_no_playbook(self) -> None:
+        """An empty folder is allowed, and mostly a mount or a path that is not what somebody thinks."""
+        if not self._reloader.now.playbooks.playbooks:
+            log.warning("no playbook is in force: nothing will be done about any alert")
 
     def _look_at_pause_file(self) -> None:
         if self._pause.has_file_changed():

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from remediator.clients.fake import Fails
 from remediator.errors import RequestError
@@ -425,6 +426,20 @@ def test_reload_when_a_file_is_bad_then_the_whole_old_set_stays_in_force(bench: 
     assert not report["ok"]
     assert bench.acts() == [RESTARTED]
     assert "other.yaml:2" in bench.engine.readiness().checks["playbooks"]
+
+
+def test_load_when_the_folder_is_empty_then_the_log_warns_at_the_start_and_after_a_reload(bench: Any) -> None:
+    nothing = "no playbook is in force: nothing will be done about any alert"
+    with capture_logs() as at_start:
+        bench.start()
+    bench.restarts()
+    with capture_logs() as with_one:
+        bench.reload()
+    (bench.folder / "playbooks" / "restart.yaml").unlink()
+    with capture_logs() as without_it:
+        bench.reload()
+    said = [[line["event"] for line in lines].count(nothing) for lines in (at_start, with_one, without_it)]
+    assert said == [1, 0, 1]
 
 
 def test_observe_when_it_fires_then_the_run_is_observed_and_nothing_is_touched_told_or_counted(bench: Any) -> None:
