@@ -94,6 +94,11 @@ class Metrics:
         self.alerts = Counter(
             "remediator_alerts", "Alerts in committed deliveries, by status.", ("status",), registry=registry
         )
+        self.cut_alerts = Counter(
+            "remediator_cut_alerts",
+            "Alerts that Alertmanager left out of the groups it delivered (truncatedAlerts).",
+            registry=registry,
+        )
         self.bad_alerts = Counter(
             "remediator_bad_alerts",
             "Members of deliveries that are not alerts; the others are handled.",

@@ -96,6 +96,7 @@ class Receiver:
         self._n_firing = metrics.alerts.labels(AlertStatus.FIRING.value)
         self._n_resolved = metrics.alerts.labels(AlertStatus.RESOLVED.value)
         self._n_bad = metrics.bad_alerts
+        self._n_cut = metrics.cut_alerts
 
     def submit(self, raw: RawDelivery) -> Future[Receipt]:
         """Decode, and have it committed and synced: then the future has its receipt.
@@ -142,6 +143,9 @@ class Receiver:
             self._n_firing.inc(n_firing)
             self._n_resolved.inc(n_resolved)
             self._n_bad.inc(len(group.bad_alerts))
+            if group.n_truncated:
+                self._n_cut.inc(group.n_truncated)
+                log.warning("Alertmanager cut a group", delivery_id=delivery_id, n_missing=group.n_truncated)
             self._intake.notify(delivery_id, group)
 
         tx.after_commit(is_committed)
@@ -234,7 +238,9 @@ class Intake:
                 n_handled = self.handle_waiting()
             except StoreError as error:
                 log.warning("store away, deliveries wait", problem=str(error))
-                n_handled = 0
+                with self._changed:  # not sooner for what may still come in: nothing can be read
+                    self._changed.wait_for(lambda: self._is_stopping, STORE_AGAIN_S)
+                continue
             except Exception:
                 log.exception("unexpected error at the inbox")
                 self._recorder.note_bug("inbox")

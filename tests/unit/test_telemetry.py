@@ -159,6 +159,7 @@ def test_metrics_when_exposed_then_names_follow_the_conventions() -> None:
         "remediator_delivery_answer_seconds",
         "remediator_alerts",
         "remediator_bad_alerts",
+        "remediator_cut_alerts",
         "remediator_unmatched_alerts",
         "remediator_unexpected_errors",
         "remediator_runs",

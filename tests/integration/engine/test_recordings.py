@@ -100,6 +100,7 @@ def test_group_when_it_was_cut_then_what_came_is_acted_on_and_the_audit_counts_t
     post(bench, cut)
     assert sorted(bench.acts()) == [RESTARTED, RESTARTED_1]
     assert [event.data["n_truncated"] for event in bench.events("delivery_received")] == [3]
+    assert bench.engine.metrics.registry.get_sample_value("remediator_cut_alerts_total") == 3
 
 
 @pytest.mark.parametrize("version", EDGES)
