@@ -7,6 +7,7 @@ threads, the same look at the token. ``echo``: as little as can be an HTTP serve
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import sys
 import tempfile
@@ -19,6 +20,7 @@ from bench.deliveries import PATH
 from remediator.settings import AuthSettings, Role, Settings, TokenSettings
 from remediator.web.auth import EXTENSION, Authenticator, needs
 from remediator.web.door import Door, HeadDeadline
+from remediator.web.server import COLLECT_AFTER
 
 
 def serve_flask(port: int, token: str) -> None:
@@ -40,6 +42,7 @@ def serve_flask(port: int, token: str) -> None:
         bound = socket.create_server(("127.0.0.1", port), backlog=2048)
         bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # As remediator.web.server has it.
+        gc.set_threshold(*COLLECT_AFTER)
         config = uvicorn.Config(
             door, interface="asgi3", loop="asyncio", http=HeadDeadline, ws="none", lifespan="off", log_config=None,
             access_log=False, proxy_headers=False, server_header=False,

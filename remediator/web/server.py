@@ -47,7 +47,7 @@ _UNREAD_MS = 15_000
 # Python looks for garbage in circles after every 700 new objects, which one delivery makes, and holds everything up: at
 # 300 deliveries a second the slowest hundredth then waits 70 ms for its answer, and so 10 ms. Nearly all garbage goes
 # without it.
-_COLLECT_AFTER = (20_000, 20, 20)
+COLLECT_AFTER = (20_000, 20, 20)
 
 
 def serve(app: App) -> None:
@@ -59,7 +59,7 @@ def serve(app: App) -> None:
     """
     with _Listening(app, app.settings.listen_port) as listening:
         _raise_file_limit()
-        gc.set_threshold(*_COLLECT_AFTER)
+        gc.set_threshold(*COLLECT_AFTER)
         app.start()
         try:
             asyncio.run(listening.run(with_signals=True))
