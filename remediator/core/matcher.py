@@ -102,6 +102,8 @@ def _read(op: MatchOp, value: str) -> tuple[Shape, Callable[[str], bool]]:
 # left out, so it is no part of the beginning.
 _PLAIN = re.compile(r"[^\\.+*?()|\[\]{}^$]*")
 _PREFIX = re.compile(r"(?:[^\\.+*?()|\[\]{}^$](?![*?{]))*")
+# Flags and an empty quotation are nothing: a `*` behind one means what stands before it.
+_NOTHING = re.compile(r"\(\?|\\Q")
 
 
 def _read_regex(pattern: str) -> tuple[Shape, Callable[[str], bool]]:
@@ -121,7 +123,7 @@ def _read_regex(pattern: str) -> tuple[Shape, Callable[[str], bool]]:
         values = frozenset(alternatives)
         return Shape(values=values), values.__contains__
     found = _PREFIX.match(pattern)
-    prefix = found[0] if found and len(alternatives) == 1 else ""
+    prefix = found[0] if found and len(alternatives) == 1 and not _NOTHING.search(pattern) else ""
     return Shape(prefix=prefix), lambda text: text.startswith(prefix) and fullmatch(text) is not None
 
 

@@ -69,8 +69,16 @@ def test_parse_matcher_when_it_holds_half_a_surrogate_pair_then_refuses() -> Non
         parse_matcher("x =~ \udc80")
 
 
+PIECES = st.lists(
+    st.sampled_from(["a", "b", "1", "(?i)", "(?s)", "(?:", "\\Q", "\\E", *".*+?{}()|\n", "{0,1}"]), max_size=6
+)
+
+
 @settings(deadline=None, max_examples=500)
-@given(st.text(alphabet="ab1é,-=.*+?{}()[]|^$\\\n"), st.lists(st.text(alphabet="ab1é,-={}\n", max_size=4), min_size=1))
+@given(
+    st.text(alphabet="ab1é,-=.*+?{}()[]|^$\\\n") | PIECES.map("".join),
+    st.lists(st.text(alphabet="ab1é,-={}\n", max_size=4), min_size=1),
+)
 def test_matches_when_a_regex_is_read_without_re2_then_says_what_re2_says(pattern: str, values: list[str]) -> None:
     options = re2.Options()
     options.log_errors = False
