@@ -1,7 +1,7 @@
 """The certificate that HTTPS is served with: files → an ``SSLContext`` that takes up renewed ones by itself.
 
-Certificates are renewed every few weeks by programs that know nothing of this one. So the files are looked at in each
-handshake, and read again when they changed, like token files: no restart, and connections under way keep theirs.
+Certificates are renewed every few weeks by programs that know nothing of this one. So the files are looked at for each
+connection, and read again when they changed, like token files: no restart, and connections under way keep theirs.
 
 Must never: answer with half of a renewal, or stop answering because of a bad file. What was valid stays in use until
 certificate, key and CA can be used together.
@@ -10,7 +10,9 @@ certificate, key and CA can be used together.
 from __future__ import annotations
 
 import ssl
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, Self
 
 from remediator.errors import SettingsError
 from remediator.settings import Settings
@@ -26,7 +28,7 @@ class RenewedCertificate:
     """Certificate, key and clients' CA of the settings. For one event loop.
 
     Attributes:
-        context: to serve with; its handshakes use the newest files that could be read.
+        context: to serve with; each connection uses the newest files that could be read.
     """
 
     def __init__(self, cert: Path, key: Path, client_ca: Path | None) -> None:
@@ -41,9 +43,8 @@ class RenewedCertificate:
         """
         self._cert, self._key, self._client_ca = cert, key, client_ca
         self._stamps = self._look()
-        self.context = self._newest = self._read()
-        # Called in every handshake, also of clients that name no server.
-        self.context.sni_callback = self._use_newest
+        self._newest = self._read()
+        self.context: ssl.SSLContext = _Newest(self._look_again)
 
     @classmethod
     def of(cls, settings: Settings) -> RenewedCertificate | None:
@@ -56,10 +57,10 @@ class RenewedCertificate:
             return None
         return cls(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
 
-    def _use_newest(self, connection: ssl.SSLSocket | ssl.SSLObject, _name: str | None, _: ssl.SSLContext) -> None:
+    def _look_again(self) -> ssl.SSLContext:
         stamps = self._look()
         if stamps != self._stamps:
-            # Before reading: what changes meanwhile is read again in the next handshake.
+            # Before reading: what changes meanwhile is read again for the next connection.
             self._stamps = stamps
             try:
                 self._newest = self._read()
@@ -67,7 +68,7 @@ class RenewedCertificate:
                 _log.error("TLS files not read; the last certificate stays in use", problem=str(error))
             else:
                 _log.info("TLS files read again", cert=str(self._cert))
-        connection.context = self._newest
+        return self._newest
 
     def _read(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -85,6 +86,23 @@ class RenewedCertificate:
 
     def _look(self) -> tuple[_Stamp, ...]:
         return tuple(_stamp(file) for file in (self._cert, self._key, self._client_ca) if file is not None)
+
+
+class _Newest(ssl.SSLContext):
+    """What asyncio is given: hands each connection to the context that is newest then.
+
+    (To change the context in the handshake, by ``sni_callback``, would leave sessions with this one: who was let in by
+    a CA that is gone could take his up again, for hours, and is asked for no certificate then.)
+    """
+
+    def __new__(cls, _newest: Callable[[], ssl.SSLContext]) -> Self:
+        return super().__new__(cls, ssl.PROTOCOL_TLS_SERVER)
+
+    def __init__(self, newest: Callable[[], ssl.SSLContext]) -> None:
+        self._newest = newest
+
+    def wrap_bio(self, *args: Any, **kwargs: Any) -> ssl.SSLObject:
+        return self._newest().wrap_bio(*args, **kwargs)
 
 
 def _stamp(file: Path) -> _Stamp:

@@ -336,3 +336,30 @@ def test_tls_when_the_clients_ca_is_renewed_then_certificates_of_the_old_one_are
     assert _posts(served.running.address, 1, trusting(old, client=new)) == [200]
     with pytest.raises((ssl.SSLError, ConnectionError)):
         _posts(served.running.address, 1, trusting(old, client=old))
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_tls_when_the_clients_ca_is_renewed_then_a_session_of_the_old_one_is_not_taken_up_again(
+    generations: dict[str, Path], serve: Serve, version: ssl.TLSVersion
+) -> None:
+    old, new, used = generations.values()
+    served = serve(tls_cert=used / "server.pem", tls_key=used / "server.key", tls_client_ca=used / "ca.pem")
+    context = trusting(old, client=old)
+    context.maximum_version = version
+    host, port = served.running.address.split(":")
+
+    def session_of(earlier: ssl.SSLSession | None) -> ssl.SSLSession | None:
+        with (
+            socket.create_connection((host, int(port)), timeout=10) as raw,
+            context.wrap_socket(raw, server_hostname=host, session=earlier) as tls,
+        ):
+            tls.sendall(b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n" % URL.encode())
+            if not tls.recv(1000):
+                raise ConnectionError("no answer")
+            return tls.session
+
+    session = session_of(None)
+    shutil.copy(new / "ca.pem", used)
+
+    with pytest.raises((ssl.SSLError, ConnectionError)):
+        session_of(session)
