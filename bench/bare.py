@@ -1,7 +1,7 @@
 """What the engine is compared with, as programs of their own: ``python -m bench.bare flask|echo PORT TOKEN``.
 
 ``flask``: a handler that answers with JSON and stores nothing, behind the engine's own door: the same server, the same
-threads, the same look at the token. ``echo``: as little as can be an HTTP server, to see what the load itself can do.
+look at the token. ``echo``: as little as can be an HTTP server, to see what the load itself can do.
 """
 
 from __future__ import annotations
