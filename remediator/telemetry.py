@@ -116,6 +116,11 @@ class Metrics:
             ("action", "outcome"),
             registry=registry,
         )
+        self.lost_messages = Counter(
+            "remediator_lost_messages",
+            "Messages that are not sent again, though their service refused them or gave no answer.",
+            registry=registry,
+        )
         self.action_duration = Histogram(
             "remediator_action_duration_seconds",
             "One attempt, by action.",

@@ -14,6 +14,7 @@ from typing import Any
 
 from remediator.core.action import JsonValue
 from remediator.core.event import Event, EventType, RecordedEvent
+from remediator.core.outcome import Outcome
 from remediator.core.plan import Plan
 from remediator.store.writer import Tx
 from remediator.telemetry import Metrics, get_logger
@@ -100,6 +101,8 @@ class Recorder:
             case EventType.ATTEMPT_FINISHED:
                 metrics.attempts.labels(data["action"], event.outcome).inc()
                 metrics.action_duration.labels(data["action"]).observe(data["duration_ms"] / 1000)
+                if data["action"] == "notify.send" and event.outcome == Outcome.FAILED and not data["retry_at"]:
+                    metrics.lost_messages.inc()
             case EventType.ALERT_UNMATCHED:
                 metrics.unmatched_alerts.inc()
             case _:

@@ -164,6 +164,7 @@ def test_metrics_when_exposed_then_names_follow_the_conventions() -> None:
         "remediator_unexpected_errors",
         "remediator_runs",
         "remediator_attempts",
+        "remediator_lost_messages",
         "remediator_action_duration_seconds",
         "remediator_verdicts",
         "remediator_audit_append_seconds",

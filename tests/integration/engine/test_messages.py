@@ -28,6 +28,11 @@ def fire(bench: Any) -> None:
     bench.deliver(bench.fires(bench.leak()))
 
 
+def lost_messages(bench: Any) -> float:
+    found: float = bench.engine.metrics.registry.get_sample_value("remediator_lost_messages_total")
+    return found
+
+
 # -- report and escalate
 
 
@@ -72,6 +77,22 @@ def test_escalate_when_the_message_fails_then_it_is_tried_again(bench: Any) -> N
     begin(bench)
     bench.after("1m")
     assert bench.told() == ["oncall: FAILED: restart: trainer-0 gpu-07"]
+    assert lost_messages(bench) == 0
+
+
+@pytest.mark.parametrize(
+    ("fails", "times"),
+    [(Fails.PERMANENT, 1), (Fails.TRANSIENT, 99)],
+    ids=["at once, for good", "as often as it is tried"],
+)
+def test_escalate_when_the_message_does_not_get_through_then_it_counts_as_lost_once(
+    bench: Any, fails: Fails, times: int
+) -> None:
+    bench.world.fail("docker.restart", Fails.PERMANENT)
+    bench.world.fail("notify.send", fails, times=times)
+    begin(bench)
+    bench.after("20m")
+    assert (bench.told(), lost_messages(bench)) == ([], 1)
 
 
 def test_escalate_when_the_same_ending_comes_again_within_the_cooldown_then_it_is_told_once(bench: Any) -> None:
