@@ -122,14 +122,18 @@ class CommandGroup(click.Group):
         """Run the command.
 
         Raises:
-            click.exceptions.Exit: for every ``RemediatorError`` (after one message on stderr), with its exit code;
-                quietly, when the reader of our output is gone.
+            click.exceptions.Exit: for every ``RemediatorError``, and where a file is not this user's to read (after one
+                message on stderr), with its exit code; quietly, when the reader of our output is gone.
         """
         try:
             return super().invoke(ctx)
         except RemediatorError as error:
             complain(str(error))
             raise click.exceptions.Exit(exit_code(error)) from error
+        except PermissionError as error:
+            what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+            complain(f"{what}. Try it as root, or as the user that the engine runs as")
+            raise click.exceptions.Exit(EXIT_UNREACHABLE) from error
         except BrokenPipeError:
             raise click.exceptions.Exit(EXIT_BROKEN_PIPE) from None
 

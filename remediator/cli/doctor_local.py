@@ -70,8 +70,14 @@ def check_store(settings: Settings) -> Iterator[Finding]:
     """Is the file ours, whole, and append-only; and is SQLite one to trust? Opened read-only."""
     yield check_sqlite(sqlite3.sqlite_version_info)
     path = settings.store_path
-    if not path.exists():
+    try:
+        path.open("rb").close()
+    except (FileNotFoundError, NotADirectoryError):
         yield _check_place(path.parent)
+        return
+    except PermissionError:
+        advice = "run doctor as root or as the engine's user; if this is that user, give it the folder and the file"
+        yield problem("store", f"{path} is not this user's to read", advice)
         return
     try:
         store = open_readonly(settings.store_url)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sqlite3
@@ -154,6 +155,19 @@ def test_store_when_damaged_then_is_a_problem(site: Path) -> None:
     (text,) = only_store(check_store(made))
 
     assert text.startswith(PROBLEM)
+
+
+def test_store_when_somebody_else_looks_then_says_as_whom_to_look(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = store_of(site)
+
+    def refuse(path: Path, *_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "open", refuse)  # root, who runs the tests, may read everything
+
+    (text,) = only_store(check_store(made))
+
+    assert text == f"problem {made.store_path} is not this user's to read"
 
 
 def test_rights_when_private_then_is_ok(site: Path) -> None:

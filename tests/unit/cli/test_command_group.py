@@ -100,6 +100,18 @@ def test_command_when_it_raises_then_ends_with_the_code_of_its_kind(error: Excep
     assert result.stderr == ("" if code == 141 else "remediator: bad\n")
 
 
+def test_command_when_a_file_is_another_users_then_says_as_whom_to_try_and_not_that_the_log_was_changed() -> None:
+    denied = PermissionError(13, "Permission denied", "/var/lib/remediator/remediator.db")
+
+    result = CliRunner().invoke(group_with(raising(denied)), ["any"])
+
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert result.stderr == (
+        "remediator: /var/lib/remediator/remediator.db: Permission denied. "
+        "Try it as root, or as the user that the engine runs as\n"
+    )
+
+
 def test_command_when_it_raises_several_lines_then_prints_all_of_them_safely() -> None:
     result = CliRunner().invoke(group_with(raising(SettingsError("one\n\x1b[31mtwo"))), ["any"])
 
