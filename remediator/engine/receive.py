@@ -1,8 +1,9 @@
 """Stages 1 to 4: a body is decoded and committed, and only then answered; then its alerts become episodes, subjects and
 plans, in the order of the deliveries, each alert on its own.
 
-``accept`` runs in the web's threads and knows nothing of playbooks. ``Intake`` is one thread over the inbox: what a
-crash leaves unhandled is handled at the next start, and handling a delivery twice changes nothing.
+``submit`` runs where the web calls it, mostly in its event loop, waits for nothing and knows nothing of playbooks.
+``Intake`` is one thread over the inbox, that lets what waits for its answer go first and takes small deliveries
+together: what a crash leaves unhandled is handled at the next start, and handling a delivery twice changes nothing.
 """
 
 from __future__ import annotations
@@ -179,6 +180,7 @@ class Intake:
         self._changed = threading.Condition(lock)
         self._all_answered = threading.Condition(lock)
         self._decoded: dict[int, AlertGroup] = {}
+        self._last_taken = 0
         self._has_news = False
         self._n_unanswered = 0
         self._is_stopping = False
@@ -206,7 +208,9 @@ class Intake:
     def notify(self, delivery_id: int, group: AlertGroup) -> None:
         """A delivery was committed; ``group`` is what its body says."""
         with self._changed:
-            if len(self._decoded) < DECODED_KEPT and len(group.alerts) <= BATCH:
+            # A commit can be read before it is told of here; what was taken then must not stay for ever.
+            is_to_come = delivery_id > self._last_taken
+            if is_to_come and len(self._decoded) < DECODED_KEPT and len(group.alerts) <= BATCH:
                 self._decoded[delivery_id] = group
             self._has_news = True
             self._changed.notify_all()
@@ -279,6 +283,7 @@ class Intake:
         """What its body says; None when that cannot be read any more, which is recorded."""
         with self._changed:
             group = self._decoded.pop(stored.id, None)
+            self._last_taken = max(self._last_taken, stored.id)
         if group is None:
             try:
                 group = decode(stored.body, stored.received_at)

@@ -32,6 +32,9 @@ ADVICE: dict[int, str] = {
 }
 """By primary result code (https://www.sqlite.org/rescode.html). Codes of ``NOT_OURS`` are left to the caller."""
 
+DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT})
+"""What no waiting mends."""
+
 NOT_OURS = frozenset(
     {
         sqlite3.SQLITE_OK,
@@ -69,12 +72,19 @@ def unavailable(error: BaseException) -> StoreUnavailableError | None:
     if isinstance(error, PoolTimeoutError):
         return StoreUnavailableError("Too many readers wait for the store: try again")
     cause = error.orig if isinstance(error, DBAPIError) else error
-    if not isinstance(cause, sqlite3.Error):
-        return None
-    code = getattr(cause, "sqlite_errorcode", None)
-    if code is None:
-        return None
-    advice = ADVICE.get(code & 0xFF)
+    advice = ADVICE.get(_code(error))
     if advice is None:
         return None
-    return StoreUnavailableError(f"The store is not available: {advice} ({cause.sqlite_errorname}: {cause})")
+    name = getattr(cause, "sqlite_errorname", "")
+    return StoreUnavailableError(f"The store is not available: {advice} ({name}: {cause})")
+
+
+def is_damage(error: BaseException) -> bool:
+    """Whether an error of ``sqlite3`` or SQLAlchemy says that the file is damaged."""
+    return _code(error) in DAMAGE
+
+
+def _code(error: BaseException) -> int:
+    """The primary result code; ``SQLITE_OK`` for what has none."""
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    return int(getattr(cause, "sqlite_errorcode", sqlite3.SQLITE_OK)) & 0xFF if isinstance(cause, sqlite3.Error) else 0

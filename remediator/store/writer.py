@@ -31,7 +31,7 @@ from remediator.errors import SchemaVersionError, StoreUnavailableError
 from remediator.store import audit, schema
 from remediator.store.connection import BUSY_TIMEOUT_MS, is_in_transaction, set_writer_pragmas
 from remediator.store.prepared import driver
-from remediator.store.problems import unavailable
+from remediator.store.problems import is_damage, unavailable
 
 T = TypeVar("T")
 
@@ -114,6 +114,7 @@ class Writer:
         self._is_closed = False
         self._is_wal_dirty = True
         self._n_commits = 0
+        self._damage = ""
         self._conn: Connection | None = self._open()
         self._inode = os.stat(path).st_ino
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
@@ -143,6 +144,8 @@ class Writer:
         with self._gate:
             if self._is_closed:
                 raise StoreUnavailableError("The store is closed: the engine is stopping")
+            if self._damage:
+                raise StoreUnavailableError(self._damage)
             try:
                 self._queue.put_nowait(job)
             except queue.Full:
@@ -201,6 +204,7 @@ class Writer:
         except BaseException as error:  # noqa: BLE001  the thread's top: every failure is its callers'
             self._disconnect()  # the next batch opens anew, with all that was open here forgotten
             problem = unavailable(error)
+            self._note_damage(error)
             if problem is None:
                 _log("store_commit_failed", error)
                 problem = StoreUnavailableError(f"The store failed unexpectedly ({type(error).__name__}: {error})")
@@ -240,11 +244,21 @@ class Writer:
                 raise  # SQLite has ended the whole transaction: nobody's work is left
             driver(conn).execute("ROLLBACK TO job")
             problem = unavailable(error)
+            self._note_damage(error)
             failures[place] = error if problem is None else _because(str(problem), error)
             tx.head = head
         driver(conn).execute("RELEASE job")
         job.hooks = tx.hooks
         return tx.head
+
+    def _note_damage(self, error: BaseException) -> None:
+        """After the first damaged page nothing is written any more, or acts would go on by what the others still say.
+
+        The next start looks at every page.
+        """
+        if is_damage(error) and not self._damage:
+            self._damage = f"{unavailable(error)}; nothing is taken or done until the engine is started anew"
+            _log("store_damaged", error)
 
     def _connected(self) -> Connection:
         try:

@@ -1,6 +1,6 @@
 """The door: reads a whole body before any thread is taken, so that no slow client can hold one.
 
-Takes an ASGI call → Flask, called with the whole body in a thread pool → its answer, sent whole. It decides nothing:
+Takes an ASGI call → Flask, called with the whole body → its answer, sent whole. It decides nothing:
 what it finds wrong (too large, too slow) goes along in the environ as ``remediator.problem`` and is raised by
 ``auth.needs`` after the caller is known, so that every answer, count and audit event is made in one place. The body of
 a stranger is thrown away while it comes: only known callers can fill memory, each at most ``max_body``.
@@ -203,6 +203,7 @@ class _Committed:
 
     def __init__(self) -> None:
         self._done: deque[asyncio.Future[None]] = deque()
+        self._is_waking = False
 
     async def wait(self, commit: Future[object]) -> None:
         """Until it is committed.
@@ -214,9 +215,10 @@ class _Committed:
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
 
-        def tell(_: object) -> None:  # in the writer's thread
+        def tell(_: object) -> None:  # in the writer's thread, or in this one when it is done already
             self._done.append(done)
-            if len(self._done) == 1:
+            if not self._is_waking:  # two may find it so: the second waking finds nothing
+                self._is_waking = True
                 with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
                     loop.call_soon_threadsafe(self._wake)
 
@@ -233,6 +235,7 @@ class _Committed:
         commit.result()
 
     def _wake(self) -> None:
+        self._is_waking = False  # before it looks: who comes later wakes anew
         while self._done:
             done = self._done.popleft()
             if not done.done():
