@@ -208,6 +208,9 @@ def _judge(section: Section, found: dict[tuple[str, str], _Measured]) -> None:
         "The interpreter's lock, which answering, storing and handling share: at 64 clients the engine used"
         f" {found['engine', most].cores:.2f} cores, the bare handler {found['Flask', most].cores:.2f}. The bare"
         " handler is the most that Flask behind this door can do here.",
+        "What would lift it: Python without that lock; a door that is a process of its own; several engines on one"
+        " database. Of the engine's time for an answer about a third is Flask's call, a third decoding the body and"
+        " waiting for the commit, a third the two rows that are written.",
         f"The load shares the cores: its process used {engine.cpu:.2f} of one against the engine, and got"
         f" {echo.per_s:,.0f}/s from the echo, which is its own limit.",
     ]

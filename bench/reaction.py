@@ -117,7 +117,9 @@ def _measure_restarts(session: Session, section: Section, docker: docker_engine.
         is_reached=ratio <= MOST_OF_COMMAND,
     )  # fmt: skip
     section.limits.append(
-        "To running again: Docker's stop and start; the engine looks at the container before the act and after it."
+        "To running again: Docker's stop and start; the engine looks at the container before the act and after it, and"
+        " commits the plan, the reservation and the attempt before Docker is asked. What would lift it: one look for"
+        " the target and for its state before the act; a faster disk."
     )
 
 
