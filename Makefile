@@ -27,7 +27,7 @@ test:  ## all tests, on a real Docker engine, Prometheus and Alertmanager (PYTES
 	@PYTHONPATH=tests $(PY) -m realparts.alertmanager
 	REMEDIATOR_REQUIRE=docker,alertmanager,system $(PY) -m pytest -q -n 3 --dist loadfile $(PYTEST)
 
-soak:  ## what takes hours to believe: 200 kills, an hour of load, long stories, long fuzzing (SOAK="--only kills" adds arguments)
+soak:  ## what takes hours to believe: 200 kills, an hour of load, whole storms, long stories and fuzzing (SOAK="--only kills" adds arguments)
 	@$(SETUP) tests
 	@PYTHONPATH=tests $(PY) -m soak $(SOAK)
 

@@ -236,6 +236,7 @@ def test_disk_when_full_then_503_and_no_act_and_all_goes_on_by_itself_when_there
     assert engine.command("audit", "verify").code == 0
 
 
+@pytest.mark.system
 def test_disk_when_read_only_then_refuses_to_start_and_says_what_to_look_at(
     engine_factory: EngineFactory, small_disk: Path
 ) -> None:

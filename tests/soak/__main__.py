@@ -1,8 +1,8 @@
-"""``make soak``: what takes hours to believe. Kills, load, long stories and long fuzzing, each with a verdict.
+"""``make soak``: what takes hours to believe. Kills, load, whole storms, long stories and fuzzing, each with a verdict.
 
 In the folder of the project, with ``PYTHONPATH=tests``:
 
-    python -m soak                                     all of it: some two and a half hours
+    python -m soak                                     all of it: some five hours
     python -m soak --only kills,load --minutes 2 --kills 10 --deliveries 3000
     python -m soak --control                           with an engine that answers too early: must find what it loses
 
@@ -32,10 +32,19 @@ PROJECT = Path(__file__).parents[2]
 STANDSTILL_S = 60
 """The minute that ``make test`` shortens."""
 
+WHOLE = {
+    "tests/acceptance/test_storm.py": ("REMEDIATOR_TEST_STORM", 10_000),
+    "tests/integration/test_playbook_folder.py": ("REMEDIATOR_TEST_PLAYBOOKS", 10_000),
+    "tests/integration/web/test_attack.py": ("REMEDIATOR_TEST_ATTACK_EXAMPLES", 1_000),
+    "tests/integration/store/test_audit_exports.py": ("REMEDIATOR_TEST_FLIP_EVERY", 1),
+}
+"""Of what ``make test`` does a part, the file, and the variable that makes it do all: groups of a storm, files in a
+folder of playbooks, random calls of each operation, and each bit of an audit export."""
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m soak", description="Wear the engine down, and say what broke.")
-    stages = ("kills", "load", "standstill", "stories", "fuzz")
+    stages = ("kills", "load", "standstill", "whole", "stories", "fuzz")
     parser.add_argument("--only", default=",".join(stages), metavar="STAGES", help=f"of {', '.join(stages)}")
     parser.add_argument("--kills", type=int, default=200, metavar="N", help="at least")
     parser.add_argument("--deliveries", type=int, default=100_000, metavar="N", help="answered with 200, at least")
@@ -79,6 +88,11 @@ def _play(name: str, asked: argparse.Namespace) -> Verdict:
             "standstill",
             [*_pytest(folder), "tests/acceptance/test_faults_standstill.py"],
             {"REMEDIATOR_TEST_STANDSTILL_S": str(STANDSTILL_S), "REMEDIATOR_REQUIRE": "docker"},
+        ),
+        "whole": lambda folder: _run(
+            "whole",
+            [*_pytest(folder), *WHOLE],
+            {**{name: str(value) for name, value in WHOLE.values()}, "REMEDIATOR_REQUIRE": "docker"},
         ),
         "stories": lambda folder: _run(
             "stories",

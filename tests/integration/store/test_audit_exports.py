@@ -39,7 +39,7 @@ N = 15
 N_FLIPPED = 200
 """Events of the log whose bits are flipped."""
 
-FLIP_EVERY = int(os.environ.get("REMEDIATOR_FLIP_EVERY", "2999"))
+FLIP_EVERY = int(os.environ.get("REMEDIATOR_TEST_FLIP_EVERY", "2999"))
 """Each so-many-th bit of the export is flipped; odd, so that all eight of a byte have their turn. Below 1,000 on all
 cores. 1: every one of nearly a million, for more than an hour on two."""
 
