@@ -164,9 +164,14 @@ class DockerHostSettings(_Table):
     @field_validator("url")
     @classmethod
     def _known_scheme(cls, value: str) -> str:
-        if urlsplit(value).scheme not in ("unix", "tcp", "ssh"):
+        url = urlsplit(value)
+        if url.scheme not in ("unix", "tcp", "ssh") or "://" not in value:
             raise ValueError("must begin with unix://, tcp:// or ssh://")
-        if urlsplit(value).password is not None:
+        if url.scheme == "unix" and (url.netloc or not url.path.strip("/")):
+            raise ValueError("must name a socket by its whole path, with three slashes: unix:///var/run/docker.sock")
+        if url.scheme == "tcp" and not re.search(r":\d+/?$", value):
+            raise ValueError("must name a port: tcp://host:2376")
+        if url.password is not None:
             raise ValueError("must not hold a password, which would be shown; use keys: tls_cert and tls_key, or SSH's")
         return value
 

@@ -37,7 +37,7 @@ def check_settings(settings: Settings) -> Iterator[Finding]:
     """Do the files they name exist, and who may call?"""
     problems = check_files(settings)
     for text in problems:
-        yield problem("settings", text, "make the file readable for the engine's user")
+        yield problem("settings", text, "write that file, or let the engine's user read it")
     if not problems:
         yield ok("settings", "read")
     if not settings.has_auth:
