@@ -147,7 +147,7 @@ class Receiver:
             if group.n_truncated:
                 self._n_cut.inc(group.n_truncated)
                 log.warning("Alertmanager cut a group", delivery_id=delivery_id, n_missing=group.n_truncated)
-            self._intake.notify(delivery_id, group)
+            self._intake.notify(delivery_id, raw.body, group)
 
         tx.after_commit(is_committed)
         return Receipt(delivery_id=delivery_id, n_alerts=len(group.alerts), n_bad_alerts=len(group.bad_alerts))
@@ -179,7 +179,7 @@ class Intake:
         lock = threading.Lock()
         self._changed = threading.Condition(lock)
         self._all_answered = threading.Condition(lock)
-        self._decoded: dict[int, AlertGroup] = {}
+        self._decoded: dict[int, tuple[bytes, AlertGroup]] = {}
         self._last_taken = 0
         self._has_news = False
         self._n_unanswered = 0
@@ -205,13 +205,14 @@ class Intake:
         if self._thread is not None:
             self._thread.join()
 
-    def notify(self, delivery_id: int, group: AlertGroup) -> None:
+    def notify(self, delivery_id: int, body: bytes, group: AlertGroup) -> None:
         """A delivery was committed; ``group`` is what its body says."""
         with self._changed:
             # A commit can be read before it is told of here; what was taken then must not stay for ever.
             is_to_come = delivery_id > self._last_taken
-            if is_to_come and len(self._decoded) < DECODED_KEPT and len(group.alerts) <= BATCH:
-                self._decoded[delivery_id] = group
+            is_small = len(group.alerts) + len(group.bad_alerts) <= BATCH
+            if is_to_come and is_small and len(self._decoded) < DECODED_KEPT:
+                self._decoded[delivery_id] = (body, group)
             self._has_news = True
             self._changed.notify_all()
 
@@ -282,9 +283,10 @@ class Intake:
     def _group_of(self, stored: inbox.StoredDelivery) -> AlertGroup | None:
         """What its body says; None when that cannot be read any more, which is recorded."""
         with self._changed:
-            group = self._decoded.pop(stored.id, None)
+            body, group = self._decoded.pop(stored.id, (b"", None))
             self._last_taken = max(self._last_taken, stored.id)
-        if group is None:
+        # A backup put back under the engine gives a number to another delivery.
+        if group is None or body != stored.body:
             try:
                 group = decode(stored.body, stored.received_at)
             except DeliveryError as error:  # stored by a version that took it

@@ -136,7 +136,7 @@ def gather(
         busy = {**runs.awaited(conn, refs, plan.run_id, run.created_at), **busy}
         n_ahead = runs.n_ahead(conn, plan.run_id, run.created_at)
     acted = runs.acted_at(conn, plan.playbook, plan.per_key, plan.run_id)
-    if not run.is_admitted and runs.is_at_work(conn, plan.playbook, plan.per_key, plan.run_id):
+    if not run.is_admitted and runs.is_about_to_act(conn, plan.playbook, plan.per_key, plan.run_id):
         acted = [*acted, now]  # on another target, where it has not acted yet but will: after that, both would have
     return Facts(
         now=now,

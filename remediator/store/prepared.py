@@ -41,7 +41,8 @@ class Prepared:
         """Run it; the cursor has the rows, or ``lastrowid``."""
         if not self._sql:
             compiled = self._statement.compile(dialect=_DIALECT, column_keys=list(values))  # type: ignore[attr-defined]
-            self._fixed = {name: value for name, value in compiled.params.items() if name not in values}
+            fixed = compiled.construct_params(values)  # raises for one that was forgotten
+            self._fixed = {name: value for name, value in fixed.items() if name not in values}
             self._sql = compiled.string
         return driver(conn).execute(self._sql, {**self._fixed, **values})
 

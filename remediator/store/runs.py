@@ -141,11 +141,12 @@ _ACTED_AT = Prepared(
     .group_by(act.c.run_id)
 )
 _N_ADMITTED = Prepared(select(func.count()).select_from(run).where(ADMITTED, run.c.id != bindparam("but_run")))
-_IS_AT_WORK = Prepared(
+_IS_ABOUT_TO_ACT = Prepared(
     select(func.count())
     .select_from(run)
     .where(
         ADMITTED,
+        run.c.has_acted == 0,
         run.c.playbook == bindparam("of"),
         run.c.per_key == bindparam("per"),
         run.c.id != bindparam("but_run"),
@@ -186,9 +187,9 @@ def n_admitted(conn: Connection, but_run: str) -> int:
     return int(_N_ADMITTED.value(conn, but_run=but_run))
 
 
-def is_at_work(conn: Connection, playbook: str, per_key: str, but_run: str) -> bool:
-    """Whether another run of this playbook acts or verifies for these values now."""
-    return bool(_IS_AT_WORK.value(conn, of=playbook, per=per_key, but_run=but_run))
+def is_about_to_act(conn: Connection, playbook: str, per_key: str, but_run: str) -> bool:
+    """Whether another run of this playbook has its place for these values and has not acted yet."""
+    return bool(_IS_ABOUT_TO_ACT.value(conn, of=playbook, per=per_key, but_run=but_run))
 
 
 def n_ahead(conn: Connection, but_run: str, created_at: datetime) -> int:

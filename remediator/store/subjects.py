@@ -114,7 +114,9 @@ _TOUCH = Prepared(
     update(episode)
     .where(episode.c.label_key == bindparam("key"), episode.c.ended_at.is_(None))
     .values(last_word_at=bindparam("at"), last_delivery=bindparam("delivery"))
-    .returning(episode.c.id)
+)
+_OPEN_EPISODE_ID = Prepared(
+    select(episode.c.id).where(episode.c.label_key == bindparam("label_key"), episode.c.ended_at.is_(None))
 )
 _END_EPISODE = Prepared(
     update(episode)
@@ -174,8 +176,10 @@ def touch_episode(conn: Connection, label_key: str, at: datetime, delivery_id: i
     Returns:
         The id of its open episode, which is told so; None when it has none.
     """
-    found = _TOUCH.value(conn, key=label_key, at=utc_text(at), delivery=delivery_id)
-    return str(found) if found is not None else None
+    # Without RETURNING, which SQLite has only from 3.35 on.
+    if not _TOUCH.run(conn, key=label_key, at=utc_text(at), delivery=delivery_id).rowcount:
+        return None
+    return str(_OPEN_EPISODE_ID.value(conn, label_key=label_key))
 
 
 def note_listed(conn: Connection, episode_ids: Sequence[str], at: datetime) -> None:

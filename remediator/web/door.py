@@ -48,7 +48,7 @@ HEAD_DEADLINE_S = 10.0
 # Ours are below 1 KiB. Proxies add cookies and tokens; the usual limit of servers is 8 to 64 KiB.
 MAX_HEAD_BYTES = 64 * 1024
 # Bodies above this are decoded in a thread, which gives way to others every few ms.
-LONG_BODY = 64 * 1024
+LONG_BODY = 16 * 1024
 COMMIT_DEADLINE_S = 8.0
 # Long deliveries, health and metrics.
 QUICK_THREADS = 8
@@ -127,7 +127,7 @@ class Door:
         await send({"type": "http.response.body", "body": answer.body})
 
     async def _answer(self, read: _BodyReader) -> _Answer:
-        path = read.path.rstrip("/")
+        path = "/" + read.path.strip("/")  # as Flask finds it
         threads = self._quick if path in _QUICK_PATHS else self._slow
         if path != webhook.PATH:
             return (await self._in(threads, _Call(self._flask_app, read.environ()))).answer()
@@ -145,7 +145,7 @@ class Door:
             raise
         except Exception as error:  # noqa: BLE001  whatever the commit raised, the same call again says so
             read.problem = error
-            return (await self._in(threads, _Call(self._flask_app, read.environ()))).answer()
+            return _Call(self._flask_app, read.environ()).run().answer()
         return call.answer()
 
     @staticmethod

@@ -229,7 +229,7 @@ def ssh_port(docker_engine: DockerEngine, ssh_place: SshPlace) -> Iterator[int]:
     def serve(connection: socket.socket) -> None:
         transport = paramiko.Transport(connection)
         transport.add_server_key(ssh_place.host_key)
-        with contextlib.suppress(paramiko.SSHException, EOFError):
+        with contextlib.suppress(paramiko.SSHException, EOFError, ConnectionError):
             transport.start_server(server=Login(docker_engine, ssh_place.user_key))
         transport.join(30)
         transport.close()

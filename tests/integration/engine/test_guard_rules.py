@@ -85,6 +85,7 @@ def test_cooldown_when_another_run_is_about_to_act_for_the_same_values_then_it_w
     bench.after("1m")
     bench.world.fail("docker.restart", Fails.TRANSIENT)
     bench.deliver(stuck(bench))
+    bench.after("1s")  # and not yet tried again
     labels = {"alertname": "Stuck", "rank": "1", "container_name": "trainer-1"}
     bench.engine.run_by_hand("by-rank", labels, {}, "alice")
     bench.engine.work()
@@ -93,6 +94,19 @@ def test_cooldown_when_another_run_is_about_to_act_for_the_same_values_then_it_w
     assert [write.target for write in bench.world.writes if write.failed is None] == ["docker:gpu-07/trainer-0"]
     bench.after("2m")
     assert bench.newest()["outcome"] == "succeeded"
+
+
+def test_max_runs_when_a_run_that_acted_still_verifies_then_it_counts_once(bench: Any) -> None:
+    more = "guard: {cooldown: 1m, max_runs: {count: 2, per: 6h}}\nverify: [{alert: resolved, within: 2h}]\n"
+    bench.playbook(BY_RANK + more, "by-rank.yaml")
+    bench.start()
+    bench.after("1m")
+    bench.deliver(stuck(bench))
+    bench.after("10m")
+    labels = {"alertname": "Stuck", "rank": "1", "container_name": "trainer-1"}
+    bench.engine.run_by_hand("by-rank", labels, {}, "alice")
+    bench.engine.work()
+    assert [write.target for write in bench.world.writes] == ["docker:gpu-07/trainer-0", "docker:gpu-07/trainer-1"]
 
 
 def test_cooldown_when_the_act_failed_without_effect_then_it_does_not_count(bench: Any) -> None:

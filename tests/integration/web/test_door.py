@@ -425,3 +425,23 @@ def test_delivery_when_a_header_is_named_as_the_doors_own_word_then_the_caller_s
 
     for name in ("remediator.caller", "Remediator-Caller", "Remediator_Caller"):
         assert _deliver(served.running.address, **{name: "am"})[0] == 401
+
+
+@pytest.mark.parametrize("path", [URL, f"{URL}/", f"/{URL}", f"/{URL}/"])
+def test_delivery_when_its_path_has_slashes_too_many_then_it_holds_no_thread(
+    path: str, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[str] = []
+    in_thread = Door._in
+
+    def seen(pool: Any, call: Any) -> Any:
+        threads.append(pool._thread_name_prefix)
+        return in_thread(pool, call)
+
+    monkeypatch.setattr(Door, "_in", staticmethod(seen))
+    served = serve()
+    with served.connect() as connection:
+        connection.sendall(HEAD.replace(URL.encode(), path.encode()) + b"Content-Length: %d\r\n\r\n" % len(BODY) + BODY)
+        assert _status(connection.recv(1000)) == 200
+
+    assert threads == []
