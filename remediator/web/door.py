@@ -223,15 +223,16 @@ class _Committed:
                     loop.call_soon_threadsafe(self._wake)
 
         commit.add_done_callback(tell)
+        # One that has begun is not cancelled by this, and waited for: whether it was kept must be known.
+        late = loop.call_later(COMMIT_DEADLINE_S, commit.cancel)
         try:
-            async with asyncio.timeout(COMMIT_DEADLINE_S):
-                await done
-        except TimeoutError:
-            if commit.cancel():
-                raise StoreUnavailableError(
-                    f"The store did not get to this in {COMMIT_DEADLINE_S:g} s: it is overloaded or its disk hangs"
-                ) from None
-            await asyncio.wrap_future(commit)  # begun: whether it was kept must be known
+            await done
+        finally:
+            late.cancel()
+        if commit.cancelled():
+            raise StoreUnavailableError(
+                f"The store did not get to this in {COMMIT_DEADLINE_S:g} s: it is overloaded or its disk hangs"
+            )
         commit.result()
 
     def _wake(self) -> None:
