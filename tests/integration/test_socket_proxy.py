@@ -20,7 +20,7 @@ from ruamel.yaml import YAML
 from conftest_docker import Trainer
 from conftest_realparts import do_without
 from realparts.docker_engine import IDLE, DockerEngine
-from realparts.process import Process, answers, free_port
+from realparts.process import Process, answers, free_port, wait_until
 from remediator.cli.doctor_network import check_docker
 from remediator.clients.dockerd import Dockerd
 from remediator.clients.ports import DockerHost
@@ -201,8 +201,11 @@ def test_proxy_when_something_is_asked_then_its_own_log_names_it(
 
     engine.restart(container_id, stop_timeout_s=10, deadline_s=60)
 
-    log = (tmp_path / "haproxy.log").read_text()
-    assert f"POST /v1.41/containers/{container_id}/restart?t=10" in re.sub(r"/v1\.\d+/", "/v1.41/", log)
+    def log() -> str:
+        return re.sub(r"/v1\.\d+/", "/v1.41/", (tmp_path / "haproxy.log").read_text())
+
+    # A line comes after the answer.
+    wait_until(lambda: f"POST /v1.41/containers/{container_id}/restart?t=10" in log(), "the proxy's log names it", 30)
 
 
 def test_inspect_when_a_container_has_secrets_in_its_environment_then_none_is_kept(
