@@ -379,10 +379,11 @@ class App:
                 recorded.set_result(None)
 
         try:
-            self._store.submit(lambda tx: self._recorder.append(tx, event)).add_done_callback(is_done)
+            commit = self._store.submit(lambda tx: self._recorder.append(tx, event))
         except StoreUnavailableError as error:
-            log.error("a refused delivery could not be recorded", problem=str(error))
-            recorded.set_result(None)
+            commit = Future()
+            commit.set_exception(error)
+        commit.add_done_callback(is_done)
         return recorded
 
     # -- what it says of itself

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
@@ -26,11 +26,17 @@ class RawDelivery:
         received_at: our clock, aware UTC.
         source: the peer's address as text ("10.0.0.5"), or "cli" for one made by hand.
         body: the HTTP body as it came, bytes.
+        sha256: of the body, hex.
     """
 
     received_at: datetime
     source: str
     body: bytes
+    sha256: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        # Here, and not where it is written: a large body would hold up the one thread that writes.
+        object.__setattr__(self, "sha256", hashlib.sha256(self.body).hexdigest())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

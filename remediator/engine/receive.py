@@ -8,7 +8,6 @@ together: what a crash leaves unhandled is handled at the next start, and handli
 
 from __future__ import annotations
 
-import hashlib
 import threading
 import uuid
 from collections.abc import Callable, Mapping
@@ -119,7 +118,7 @@ class Receiver:
         data: dict[str, JsonValue] = {
             "source": raw.source,
             "receiver": group.receiver,
-            "sha256": hashlib.sha256(raw.body).hexdigest(),
+            "sha256": raw.sha256,
             "n_bytes": len(raw.body),
             "n_firing": n_firing,
             "n_resolved": n_resolved,

@@ -5,7 +5,6 @@ Takes a ``RawDelivery`` → a row, and gives the rows that the engine has not ha
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -47,7 +46,7 @@ def store_delivery(tx: Tx, raw: RawDelivery) -> int:
         received_at=utc_text(raw.received_at),
         source=raw.source,
         body=raw.body,
-        body_sha256=hashlib.sha256(raw.body).hexdigest(),
+        body_sha256=raw.sha256,
     )
     return int(cursor.lastrowid or 0)
 

@@ -26,6 +26,7 @@ from werkzeug.exceptions import UnsupportedMediaType
 from remediator.errors import ForbiddenError, SettingsError, UnauthenticatedError
 from remediator.settings import Role, Settings, is_loopback, read_secret_file
 from remediator.telemetry import add_secrets, get_logger
+from remediator.web.stamp import Stamp, stamp_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -36,9 +37,6 @@ CALLER_KEY = "remediator.caller"
 """In the environ of the door, which has to know the caller before the body: who it is, None for a stranger."""
 
 _log = get_logger(__name__)
-
-# (device, inode, size, time in ns): Kubernetes swaps a symlink, editors write a new file, others write in place.
-_Stamp = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +69,7 @@ class _Credential:
     caller: Caller
     file: Path
     prefix: bytes
-    stamp: _Stamp | None = None
+    stamp: Stamp = None
     digests: tuple[bytes, ...] = ()
 
 
@@ -128,7 +126,7 @@ class Authenticator:
 
     def _read_changed_files(self) -> None:
         for credential in self._credentials:
-            if _stamp(credential.file) == credential.stamp:
+            if stamp_of(credential.file) == credential.stamp:
                 continue
             with self._lock:
                 try:
@@ -213,18 +211,10 @@ def _digest_of(authorization: str) -> bytes | None:
 
 def _read(credential: _Credential) -> None:
     # The stamp before the content: what changes in between is read again next time.
-    stamp = _stamp(credential.file)
+    stamp = stamp_of(credential.file)
     try:
         secrets = read_secret_file(credential.file)
     finally:
         credential.stamp = stamp
     add_secrets(secrets)
     credential.digests = tuple(hashlib.sha256(credential.prefix + secret.encode()).digest() for secret in secrets)
-
-
-def _stamp(file: Path) -> _Stamp | None:
-    try:
-        found = file.stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns

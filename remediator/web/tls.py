@@ -17,11 +17,9 @@ from typing import Any, Self
 from remediator.errors import SettingsError
 from remediator.settings import Settings
 from remediator.telemetry import get_logger
+from remediator.web.stamp import Stamp, stamp_of
 
 _log = get_logger(__name__)
-
-# (device, inode, size, time in ns), as for token files; None: it cannot be seen.
-_Stamp = tuple[int, int, int, int] | None
 
 
 class RenewedCertificate:
@@ -84,8 +82,8 @@ class RenewedCertificate:
             ) from error
         return context
 
-    def _look(self) -> tuple[_Stamp, ...]:
-        return tuple(_stamp(file) for file in (self._cert, self._key, self._client_ca) if file is not None)
+    def _look(self) -> tuple[Stamp, ...]:
+        return tuple(stamp_of(file) for file in (self._cert, self._key, self._client_ca) if file is not None)
 
 
 class _Newest(ssl.SSLContext):
@@ -103,11 +101,3 @@ class _Newest(ssl.SSLContext):
 
     def wrap_bio(self, *args: Any, **kwargs: Any) -> ssl.SSLObject:
         return self._newest().wrap_bio(*args, **kwargs)
-
-
-def _stamp(file: Path) -> _Stamp:
-    try:
-        found = file.stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns

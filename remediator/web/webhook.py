@@ -16,7 +16,7 @@ import json
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flask import Blueprint, Response, g, request
 from werkzeug.exceptions import HTTPException, ServiceUnavailable
@@ -64,10 +64,7 @@ def webhook_routes(app: App, is_draining: Callable[[], bool]) -> Blueprint:
         refuse_browsers(needs_json=not g.caller.is_known)
         raw = RawDelivery(received_at=datetime.now(UTC), source=_source(), body=request.get_data())
         commit = app.submit(raw)
-        if COMMIT_KEY in request.environ:
-            request.environ[COMMIT_KEY] = commit
-        else:
-            commit.result()
+        _wait_for(commit)
         return Response(answer_of(commit, g.started), mimetype="application/json")
 
     def answer_of(commit: Future[Receipt], started: float) -> Iterator[bytes]:
@@ -90,11 +87,7 @@ def webhook_routes(app: App, is_draining: Callable[[], bool]) -> Blueprint:
     def refuse(status: int, problem: str) -> Response:
         # The audit has what came from known senders; a stranger could fill it, so 401 is counted and logged alone.
         n_bytes = request.environ.get("remediator.n_bytes", request.content_length or 0)
-        recorded = app.reject(_source(), datetime.now(UTC), status, problem, n_bytes)
-        if COMMIT_KEY in request.environ:
-            request.environ[COMMIT_KEY] = recorded
-        else:
-            recorded.result()
+        _wait_for(app.reject(_source(), datetime.now(UTC), status, problem, n_bytes))
         return answer(status, problem)
 
     @routes.errorhandler(DeliveryError)
@@ -124,6 +117,14 @@ def webhook_routes(app: App, is_draining: Callable[[], bool]) -> Blueprint:
         return answer(503, "internal error; send it again")
 
     return routes
+
+
+def _wait_for(commit: Future[Any]) -> None:
+    """Leave it to a caller that waits itself; else wait here, and raise what it raised."""
+    if COMMIT_KEY in request.environ:
+        request.environ[COMMIT_KEY] = commit
+    else:
+        commit.result()
 
 
 def _source() -> str:

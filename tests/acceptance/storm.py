@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from acceptance.delivery import delivery
-from acceptance.engine import START_TIMEOUT_S, Engine
+from acceptance.engine import ATTEMPT_TIMEOUT, START_TIMEOUT_S, Engine
 from realparts.process import wait_until
 
 N_CLIENTS = 3
@@ -38,6 +38,25 @@ LIVES_S = (0.02, 0.7)
 
 STARTS_S = (0.05, 1.2)
 """How long it has been starting before a kill."""
+
+
+def restarts_each_leak(n_at_once: int, *, cooldown: str) -> str:
+    """A playbook with a run for each leak of a container, and a policy that lets so many act at once."""
+    return f"""
+playbook: restart
+match: [alertname = Leak]
+per: [host, container_name, fault]
+guard: {{cooldown: {cooldown}}}
+steps:
+  - name: restart
+    action: docker.restart
+    params: {{container: "{{{{ labels.container_name }}}}", stop_timeout: 1s}}
+    timeout: {ATTEMPT_TIMEOUT}
+    retry: {{attempts: 5, wait: 1s, max_wait: 1s, jitter: 0%}}
+---
+policy: site
+max_concurrent_runs: {n_at_once}
+"""
 
 
 @dataclass

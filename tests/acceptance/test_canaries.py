@@ -6,8 +6,6 @@ The places are read from the settings' own types: a new one without a canary fai
 
 from __future__ import annotations
 
-import datetime as dt
-import ipaddress
 import os
 import re
 import sys
@@ -17,15 +15,12 @@ from pathlib import Path
 from typing import Any, get_args, get_origin
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from pydantic import BaseModel, SecretStr
 
 from acceptance.conftest import EngineFactory
 from acceptance.delivery import delivery
 from acceptance.engine import Engine
+from certificates import make_certificate
 from realparts.loopback import MetricsPage, WebhookReceiver
 from realparts.process import wait_until
 from remediator.errors import SettingsError
@@ -116,33 +111,12 @@ class Aviary:
 
     def key(self, slot: str, *, is_for_tls: bool) -> tuple[Path, Path]:
         """A certificate for 127.0.0.1 and its key, whose every line is a canary; or a file that is no key at all."""
-        name = f"{slot}-{is_for_tls}"
-        key = ec.generate_private_key(ec.SECP256R1())
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
-        now = dt.datetime.now(dt.UTC)
-        certificate = (
-            x509.CertificateBuilder()
-            .subject_name(subject)
-            .issuer_name(subject)
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - dt.timedelta(hours=1))
-            .not_valid_after(now + dt.timedelta(days=1))
-            .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-            .add_extension(
-                x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False
-            )
-            .sign(key, hashes.SHA256())
-        )
-        pem = key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        ).decode()
+        made = make_certificate(self.folder, f"{slot}-{is_for_tls}")
         if not is_for_tls:
-            pem = f"-----BEGIN PRIVATE KEY-----\n{self.new(slot)}\n-----END PRIVATE KEY-----\n"
-        self.canaries.setdefault(slot, set()).update(line for line in pem.splitlines() if "-----" not in line)
-        (self.folder / f"{name}.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-        (self.folder / f"{name}.key").write_text(pem)
-        return self.folder / f"{name}.pem", self.folder / f"{name}.key"
+            made.key.write_text(f"-----BEGIN PRIVATE KEY-----\n{self.new(slot)}\n-----END PRIVATE KEY-----\n")
+        lines = made.key.read_text().splitlines()
+        self.canaries.setdefault(slot, set()).update(line for line in lines if "-----" not in line)
+        return made.pem, made.key
 
     def hear(self, what: str, text: str | bytes) -> None:
         self.said[f"{len(self.said)} {what}"] = text.encode() if isinstance(text, str) else text

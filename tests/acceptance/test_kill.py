@@ -18,8 +18,7 @@ from pathlib import Path
 import pytest
 
 from acceptance.conftest import EngineFactory
-from acceptance.engine import ATTEMPT_TIMEOUT
-from acceptance.storm import Restart, Storm, restarts
+from acceptance.storm import Restart, Storm, restarts, restarts_each_leak
 from acceptance.story import DockerStarts
 from realparts.docker_engine import DockerEngine
 from realparts.process import wait_until
@@ -37,21 +36,7 @@ second time."""
 QUICK = "trap 'exit 0' TERM; sleep 1000000 & wait"
 """Stops at once when asked, and takes no processor time from what is tested."""
 
-PLAYBOOK = f"""
-playbook: restart
-match: [alertname = Leak]
-per: [host, container_name, fault]
-guard: {{cooldown: 1s}}
-steps:
-  - name: restart
-    action: docker.restart
-    params: {{container: "{{{{ labels.container_name }}}}", stop_timeout: 1s}}
-    timeout: {ATTEMPT_TIMEOUT}
-    retry: {{attempts: 5, wait: 1s, max_wait: 1s, jitter: 0%}}
----
-policy: site
-max_concurrent_runs: {N_CONTAINERS}
-"""
+PLAYBOOK = restarts_each_leak(N_CONTAINERS, cooldown="1s")
 
 
 @pytest.fixture

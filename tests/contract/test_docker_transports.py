@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
-import ipaddress
 import socket
 import ssl
 import threading
@@ -14,11 +12,8 @@ from typing import Any
 
 import paramiko
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
+from certificates import make_certificate
 from conftest_docker import Trainer
 from realparts.docker_engine import DockerEngine
 from remediator import errors
@@ -74,41 +69,13 @@ class Authority:
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
         self._folder = folder
-        self._key = ec.generate_private_key(ec.SECP256R1())
-        self.ca = folder / "ca.pem"
-        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test CA")])
-        certificate = self._sign(self._name, self._key, is_ca=True)
-        self.ca.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+        self._certificate = make_certificate(folder, "ca")
+        self.ca = self._certificate.pem
 
     def make(self, name: str) -> tuple[Path, Path]:
         """Files of a certificate for 127.0.0.1 and of its key."""
-        key = ec.generate_private_key(ec.SECP256R1())
-        certificate = self._sign(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]), key, is_ca=False)
-        cert_file, key_file = self._folder / f"{name}.pem", self._folder / f"{name}.key"
-        cert_file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-        key_file.write_bytes(
-            key.private_bytes(
-                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-            )
-        )
-        return cert_file, key_file
-
-    def _sign(self, name: x509.Name, key: ec.EllipticCurvePrivateKey, *, is_ca: bool) -> x509.Certificate:
-        now = datetime.datetime.now(datetime.UTC)
-        return (
-            x509.CertificateBuilder()
-            .subject_name(name)
-            .issuer_name(self._name)
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - datetime.timedelta(days=1))
-            .not_valid_after(now + datetime.timedelta(days=1))
-            .add_extension(x509.BasicConstraints(ca=is_ca, path_length=None), critical=True)
-            .add_extension(
-                x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False
-            )
-            .sign(self._key, hashes.SHA256())
-        )
+        made = make_certificate(self._folder, name, self._certificate)
+        return made.pem, made.key
 
 
 @pytest.fixture

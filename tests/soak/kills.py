@@ -17,8 +17,8 @@ from collections import Counter
 from pathlib import Path
 
 from acceptance import engine as process
-from acceptance.engine import ATTEMPT_TIMEOUT, START_TIMEOUT_S, Engine
-from acceptance.storm import SHARE_AT_START, STARTS_S, Restart, Storm, restarts
+from acceptance.engine import START_TIMEOUT_S, Engine
+from acceptance.storm import SHARE_AT_START, STARTS_S, Restart, Storm, restarts, restarts_each_leak
 from realparts.process import wait_until
 from soak.fake_docker import FakeDocker
 from soak.report import Verdict, say
@@ -40,21 +40,7 @@ SETTLES_WITHIN_S = 600.0
 LOOK_EVERY = 20
 """Kills between two looks at every page and every answer, which take longer the more there is."""
 
-PLAYBOOK = f"""
-playbook: restart
-match: [alertname = Leak]
-per: [host, container_name, fault]
-guard: {{cooldown: 0s}}
-steps:
-  - name: restart
-    action: docker.restart
-    params: {{container: "{{{{ labels.container_name }}}}", stop_timeout: 1s}}
-    timeout: {ATTEMPT_TIMEOUT}
-    retry: {{attempts: 5, wait: 1s, max_wait: 1s, jitter: 0%}}
----
-policy: site
-max_concurrent_runs: {N_CONTAINERS}
-"""
+PLAYBOOK = restarts_each_leak(N_CONTAINERS, cooldown="0s")
 
 
 def kills(folder: Path, *, n_kills: int, n_deliveries: int, seed: int, is_control: bool) -> Verdict:

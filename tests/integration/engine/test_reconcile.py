@@ -245,14 +245,19 @@ def container(number: int) -> dict[str, str]:
     return {**LEAK, "container_name": f"trainer-{number}"}
 
 
-def test_cut_group_when_one_of_two_is_away_then_what_was_found_is_delivered_once_and_the_rest_once_it_is_back(
-    bench: Any, one: Alertmanager, other: Alertmanager
-) -> None:
+def cut_while_one_is_away(bench: Any, one: Alertmanager, other: Alertmanager) -> None:
+    """A group comes cut; of its other two members each Alertmanager lists one, and the second does not answer."""
     start(bench)
     other.is_away = True
     one.lists(container(1), receivers=("ops.gpu",))
     other.lists(container(2), receivers=("ops.gpu",))
     bench.deliver(bench.fires(LEAK), **CUT)
+
+
+def test_cut_group_when_one_of_two_is_away_then_what_was_found_is_delivered_once_and_the_rest_once_it_is_back(
+    bench: Any, one: Alertmanager, other: Alertmanager
+) -> None:
+    cut_while_one_is_away(bench, one, other)
     bench.after("2m30s")
     assert [data["n_firing"] for data in of_the_api(bench)] == [1]
     other.is_away = False
@@ -263,11 +268,7 @@ def test_cut_group_when_one_of_two_is_away_then_what_was_found_is_delivered_once
 def test_cut_group_when_one_of_two_stays_away_then_gives_up_after_five_tries(
     bench: Any, one: Alertmanager, other: Alertmanager
 ) -> None:
-    start(bench)
-    other.is_away = True
-    one.lists(container(1), receivers=("ops.gpu",))
-    other.lists(container(2), receivers=("ops.gpu",))
-    bench.deliver(bench.fires(LEAK), **CUT)
+    cut_while_one_is_away(bench, one, other)
     bench.after("6m")
     other.is_away = False
     bench.after("10m")
