@@ -28,8 +28,8 @@ QUICK = "trap 'exit 0' TERM; sleep 1000000 & wait"
 
 
 def slow(seconds: float) -> str:
-    """A script that takes so long to stop, and no processor time."""
-    return f"trap 'sleep {seconds}; exit 0' TERM; sleep 1000000 & wait"
+    """A script that takes so long to stop, says when it has been asked to, and takes no processor time."""
+    return f"trap 'touch /ledger/$box.stopping; sleep {seconds}; exit 0' TERM; sleep 1000000 & wait"
 
 
 def leak(container: str, **more: str) -> dict[str, str]:
@@ -61,7 +61,7 @@ class Boxes:
         name = f"box-{os.getpid()}-{self.folder.parent.name[-24:]}-{len(self.names)}"
         self.names.append(name)
         self._docker[name] = docker
-        docker.run(name, f"date +%s >>/ledger/{name}; {script}", volumes={str(self.folder): "/ledger"})
+        docker.run(name, f"box={name}; date +%s >>/ledger/$box; {script}", volumes={str(self.folder): "/ledger"})
         wait_until(lambda: len(self.starts(name)) == 1, f"{name} has begun", WITHIN_S)
         return name
 
@@ -73,6 +73,10 @@ class Boxes:
     def n_restarts(self, name: str) -> int:
         """How often it was started anew."""
         return len(self.starts(name)) - 1
+
+    def is_stopping(self, name: str) -> bool:
+        """Whether Docker has asked a container with a ``slow`` script to stop."""
+        return (self.folder / f"{name}.stopping").exists()
 
     def remove(self) -> None:
         """Remove them all."""
@@ -94,8 +98,7 @@ def begin_restart(engine: Engine, boxes: Boxes, docker: DockerEngine) -> str:
     """A container that is stopping because the engine, which has ``SLOW_RESTART``, restarts it."""
     box = boxes.make(docker, slow(STOPS_IN_S))
     assert engine.deliver(delivery(leak(box))) == 200
-    wait_until(lambda: is_begun(engine, box), "the restart has begun", WITHIN_S)
-    time.sleep(1)  # and Docker has been asked
+    wait_until(lambda: boxes.is_stopping(box), "Docker has been asked to restart it", WITHIN_S)
     return box
 
 

@@ -23,7 +23,6 @@ from acceptance.faults import (
     WITHIN_S,
     Boxes,
     check_nothing_lost_or_done_twice,
-    is_begun,
     leak,
     settle,
     slow,
@@ -50,7 +49,7 @@ def test_engine_when_it_stands_still_then_nothing_is_lost_or_done_twice_and_what
         wait_until(lambda: len(storm.answered) > 20, "there is load", WITHIN_S)
         assert engine.deliver(delivery(leak(held, alertname="HeldLeak"))) == 200
         assert engine.deliver(delivery(leak(under_way))) == 200
-        wait_until(lambda: is_begun(engine, under_way), "the restart has begun", WITHIN_S)
+        wait_until(lambda: boxes.is_stopping(under_way), "Docker has been asked to restart it", WITHIN_S)
         engine.signal(signal.SIGSTOP)
         n_answered = len(storm.answered)
         time.sleep(STANDS_STILL_S)
