@@ -8,8 +8,8 @@ from typing import Any
 from remediator.core.move import Situation
 from remediator.core.outcome import Outcome
 from remediator.core.plan import Plan, PlannedStep
-from remediator.core.playbook import GuardRules, MaxRuns, OnFailure
-from remediator.core.policy import Mode
+from remediator.core.playbook import GuardRules, OnFailure
+from remediator.core.policy import Limit, Mode
 from remediator.core.retry import RetryPolicy
 from remediator.core.run import Attempt, Run, StepState
 from remediator.errors import Reason
@@ -54,7 +54,7 @@ def a_plan(**more: Any) -> Plan:
         "is_by_hand": False,
         "guard": GuardRules(
             cooldown=timedelta(minutes=30),
-            max_runs=MaxRuns(count=3, per=timedelta(hours=24)),
+            max_runs=Limit(count=3, per=timedelta(hours=24)),
             tell_after=timedelta(hours=1),
         ),
         "steps": (a_step(),),

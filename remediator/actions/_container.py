@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar, Final
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
 from remediator.clients.ports import ContainerState, DockerReader, LookingClients
-from remediator.core.action import ActionParams, Change, State, Target, Targeting, TargetKind
+from remediator.core.action import ActionParams, Change, State, Target, Targeting, TargetKind, UndoWhen
 from remediator.core.outcome import Effect
 from remediator.core.units import parse_duration, print_duration
 from remediator.errors import (
@@ -135,6 +135,7 @@ class ContainerAction:
     late_params: ClassVar[frozenset[str]] = frozenset()
     param_defaults: ClassVar[Mapping[str, str]] = HOST_DEFAULT
     default_timeout: ClassVar[timedelta] = timedelta(minutes=5)
+    default_undo: ClassVar[UndoWhen | None] = None
 
     def targets(self, params: ContainerParams, clients: LookingClients) -> Targeting:
         """The container as the one target. Raises as ``look``."""
@@ -143,6 +144,10 @@ class ContainerAction:
     def observe(self, params: ContainerParams, clients: LookingClients) -> State:
         """What is seen of it. Raises as ``look``."""
         return state_of(look(params, clients.docker(params.host)))
+
+    def would_change(self, params: ContainerParams, now: State) -> bool:
+        """Whether it would change anything: a restart and a signal always do."""
+        return True
 
 
 def was_started(before: State, now: State) -> Effect:

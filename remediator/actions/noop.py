@@ -9,7 +9,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from remediator.clients.ports import Clients, LookingClients
-from remediator.core.action import ActionParams, Change, State, Targeting
+from remediator.core.action import ActionParams, Change, State, Targeting, UndoWhen
 from remediator.core.outcome import Effect
 
 
@@ -30,6 +30,7 @@ class Noop:
     late_params: ClassVar[frozenset[str]] = frozenset({"note"})
     param_defaults: ClassVar[Mapping[str, str]] = {}
     default_timeout: ClassVar[timedelta] = timedelta(minutes=5)
+    default_undo: ClassVar[UndoWhen | None] = None
 
     def describe(self, params: NoopParams) -> str:
         return f"do nothing ({params.note})" if params.note else "do nothing"
@@ -42,6 +43,9 @@ class Noop:
 
     def observe(self, params: NoopParams, clients: LookingClients) -> State:
         return {}
+
+    def would_change(self, params: NoopParams, now: State) -> bool:
+        return False
 
     def effect(self, params: NoopParams, before: State, now: State) -> Effect:
         return Effect.AS_BEFORE

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from remediator.clients.ports import Clients, LookingClients
-from remediator.core.action import ActionParams, Change, State, Targeting
+from remediator.core.action import ActionParams, Change, State, Targeting, UndoWhen
 from remediator.core.outcome import Effect
 from remediator.errors import PermanentActionError, Reason, TransientActionError
 
@@ -38,6 +38,7 @@ class NotifySend:
     late_params: ClassVar[frozenset[str]] = frozenset({"title", "body"})
     param_defaults: ClassVar[Mapping[str, str]] = {}
     default_timeout: ClassVar[timedelta] = timedelta(minutes=5)
+    default_undo: ClassVar[UndoWhen | None] = None
 
     def describe(self, params: NotifySendParams) -> str:
         return f"tell {', '.join(params.to)}"
@@ -50,6 +51,9 @@ class NotifySend:
 
     def observe(self, params: NotifySendParams, clients: LookingClients) -> State:
         return {}
+
+    def would_change(self, params: NotifySendParams, now: State) -> bool:
+        return True
 
     def effect(self, params: NotifySendParams, before: State, now: State) -> Effect:
         return Effect.UNCLEAR

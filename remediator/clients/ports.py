@@ -8,7 +8,7 @@ What a look may do and what an act may do are two types: ``targets`` and ``obser
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol, TypeVar
 
@@ -182,6 +182,23 @@ class LookingClients(Protocol):
         ...
 
 
+class PrometheusReader(Protocol):
+    """One Prometheus, asked."""
+
+    def query(self, promql: str, *, name: str = "") -> tuple[float, ...]:
+        """The value of each series that the query gives now; () for none. A scalar is one value.
+
+        Args:
+            name: of the condition, which is what playbook tests answer by.
+
+        Raises:
+            AccessDeniedError: it does not let us.
+            InvalidTargetError: it cannot read the query.
+            TransientActionError: it cannot be reached or gives no proper answer.
+        """
+        ...
+
+
 Engine = TypeVar("Engine")
 
 
@@ -192,10 +209,12 @@ class ReadOnlyClients:
     Attributes:
         dockers: engine by name.
         notify_targets: names of the configured notification targets, sorted.
+        prometheus: server by name.
     """
 
     dockers: Mapping[str, DockerReader]
     notify_targets: tuple[str, ...] = ()
+    prometheus: Mapping[str, PrometheusReader] = field(default_factory=dict)
 
     def docker(self, host: str) -> DockerReader:
         """The engine of this name. Raises ``InvalidTargetError`` (``Reason.UNKNOWN_HOST``) for any other."""
@@ -210,11 +229,13 @@ class Clients:
         dockers: engine by name.
         notifier: sends to the configured notification targets.
         notify_targets: their names, sorted.
+        prometheus: server by name.
     """
 
     dockers: Mapping[str, Docker]
     notifier: Notifier
     notify_targets: tuple[str, ...] = ()
+    prometheus: Mapping[str, PrometheusReader] = field(default_factory=dict)
 
     def docker(self, host: str) -> Docker:
         """The engine of this name. Raises ``InvalidTargetError`` (``Reason.UNKNOWN_HOST``) for any other."""

@@ -37,6 +37,23 @@ class TargetKind(StrEnum):
     GPU = "gpu"
 
 
+class UndoWhen(StrEnum):
+    """When what an action did is taken back, unless the playbook says otherwise."""
+
+    RESOLVED = "resolved"
+    NEVER = "never"
+
+
+class Standing(StrEnum):
+    """How a target's state compares with what we last left it in."""
+
+    AS_LEFT = "as_left"
+    DRIFTED = "drifted"
+    """Others changed it."""
+    REVERTED = "reverted"
+    """A reboot, a reset or a new incarnation took our change away."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
     """The one thing an act touches, as it really is now.
@@ -111,6 +128,7 @@ class Action(Protocol[P]):
         late_params: fields that name no target, so may hold values known only at the step's turn.
         param_defaults: field → template, used where the playbook leaves the field out (``{"host": "{{ host }}"}``).
         default_timeout: of one attempt, where the playbook sets none.
+        default_undo: when what it did is taken back; None = it cannot be undone. Otherwise it is an ``UndoableAction``.
     """
 
     name: ClassVar[str]
@@ -121,6 +139,7 @@ class Action(Protocol[P]):
     late_params: ClassVar[frozenset[str]]
     param_defaults: ClassVar[Mapping[str, str]]
     default_timeout: ClassVar[timedelta]
+    default_undo: ClassVar[UndoWhen | None]
 
     def describe(self, params: P) -> str:
         """One line, imperative, without the reason: ``restart container trainer-0 on gpu-07``."""
@@ -146,6 +165,13 @@ class Action(Protocol[P]):
         """
         ...
 
+    def would_change(self, params: P, now: State) -> bool:
+        """Whether ``apply`` would change anything, by the state that ``observe`` gave. Pure.
+
+        People are not asked to approve what would change nothing. When in doubt: True.
+        """
+        ...
+
     def effect(self, params: P, before: State, now: State) -> Effect:
         """Did an attempt that gave no answer happen? Pure. ``HAPPENED`` needs evidence."""
         ...
@@ -157,5 +183,24 @@ class Action(Protocol[P]):
             TransientActionError: it did not happen.
             PermanentActionError: it did not happen and would not.
             UnknownEffectError: it was sent, and no answer came.
+        """
+        ...
+
+
+class UndoableAction(Action[P], Protocol[P]):
+    """An action whose change can be taken back: restores only what it changed, and only over the state that it left."""
+
+    def standing(self, left: State, now: State) -> Standing:
+        """How the state of now compares with the one that ``apply`` (or an ``undo``) left. Pure."""
+        ...
+
+    def undo(self, params: P, clients: Any, left: State, restore: State, timeout: timedelta) -> Change:
+        """Bring the target from ``left`` back to ``restore``, by compare-and-swap, within ``timeout``.
+
+        Doing it again over a target that is as in ``restore`` changes nothing (``Change.changed`` is False).
+
+        Raises:
+            ConflictError: the target is in neither state: nothing was done.
+            TransientActionError, PermanentActionError, UnknownEffectError: as ``apply``.
         """
         ...

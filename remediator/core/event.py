@@ -37,7 +37,22 @@ class EventType(StrEnum):
     STEP_SKIPPED = "step_skipped"
     ATTEMPT_STARTED = "attempt_started"
     ATTEMPT_FINISHED = "attempt_finished"
+    VERIFICATION_LOOKED = "verification_looked"
     VERIFICATION_FINISHED = "verification_finished"
+    RUNG_CLIMBED = "rung_climbed"
+    APPROVAL_ASKED = "approval_asked"
+    APPROVAL_GIVEN = "approval_given"
+    APPROVAL_DENIED = "approval_denied"
+    BREAKER_TRIPPED = "breaker_tripped"
+    BREAKER_RESET = "breaker_reset"
+    LEASE_OPENED = "lease_opened"
+    LEASE_RELEASED = "lease_released"
+    LEASE_KEPT = "lease_kept"
+    LEASE_CLOSED = "lease_closed"
+    UNDO_REQUESTED = "undo_requested"
+    UNDO_STARTED = "undo_started"
+    UNDO_FINISHED = "undo_finished"
+    NOTE_ADDED = "note_added"
     CANCEL_REQUESTED = "cancel_requested"
     RUN_SETTLED = "run_settled"
     RUN_FINISHED = "run_finished"
@@ -68,7 +83,22 @@ MEANING: Mapping[EventType, str] = {
     EventType.STEP_SKIPPED: "A step was not carried out: its `if` is false, or what it means is gone.",
     EventType.ATTEMPT_STARTED: "Written before an act: what will be touched, and its state before.",
     EventType.ATTEMPT_FINISHED: "Written after it: the outcome, and the states before and after.",
-    EventType.VERIFICATION_FINISHED: "Whether it helped.",
+    EventType.VERIFICATION_LOOKED: "What the conditions of a verification say has changed since the last look.",
+    EventType.VERIFICATION_FINISHED: "Whether it helped, or whether a step did what its `verify` asks for.",
+    EventType.RUNG_CLIMBED: "A rung did not help: the run goes on with the next, judged anew.",
+    EventType.APPROVAL_ASKED: "People are asked whether it may act; nothing is reserved meanwhile.",
+    EventType.APPROVAL_GIVEN: "A person said yes, with a reason; it is judged again before it acts.",
+    EventType.APPROVAL_DENIED: "A person said no; the run ends.",
+    EventType.BREAKER_TRIPPED: "Too much was changed, or too much failed: nothing acts until a person resets it.",
+    EventType.BREAKER_RESET: "A person reset a breaker; it counts from zero.",
+    EventType.LEASE_OPENED: "A change that ends: what it was before, what it is now, and until when.",
+    EventType.LEASE_RELEASED: "Its time has come, and a younger lease stands above it: it goes with that one.",
+    EventType.LEASE_KEPT: "It had to end, and what it guards against goes on: it is kept, and people are told.",
+    EventType.LEASE_CLOSED: "A lease is over: undone, drifted (others changed it) or reverted (a reboot or reset).",
+    EventType.UNDO_REQUESTED: "A person asked that what a run changed be taken back now.",
+    EventType.UNDO_STARTED: "Written before an undo: what it goes back from and to.",
+    EventType.UNDO_FINISHED: "Written after it: the outcome.",
+    EventType.NOTE_ADDED: "A person's note on a run.",
     EventType.CANCEL_REQUESTED: "A person asked for the run's end.",
     EventType.RUN_SETTLED: "A person said what became of an act whose outcome was unknown.",
     EventType.RUN_FINISHED: "The run's end, with its outcome and reason.",

@@ -17,11 +17,21 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from remediator.core.action import Action, ActionParams, JsonValue
+from remediator.core.action import Action, ActionParams, JsonValue, UndoWhen
 from remediator.core.alert import Alert
+from remediator.core.condition import Check, Comparison, Condition
 from remediator.core.match import Match, MissingPer, place
-from remediator.core.playbook import Case, GuardRules, MaxRuns, OnFailure, PlaybookSet, ResolvedCheck, Step
-from remediator.core.policy import Mode
+from remediator.core.playbook import (
+    Approval,
+    Case,
+    GuardRules,
+    LabelMap,
+    MaxTargets,
+    OnFailure,
+    PlaybookSet,
+    Step,
+)
+from remediator.core.policy import Limit, Mode, Share
 from remediator.core.render import Context, Expression, ParamTemplate
 from remediator.core.retry import RetryPolicy
 from remediator.core.units import parse_duration, print_duration
@@ -46,6 +56,16 @@ class Runs(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Undo:
+    """When what a step did is taken back; see ``core.playbook.UndoTemplate``."""
+
+    when: UndoWhen
+    after: timedelta
+    at_most: timedelta
+    require: tuple[Condition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedStep:
     """One action, rendered.
 
@@ -54,6 +74,10 @@ class PlannedStep:
         params: rendered and validated, as JSON; of late fields the template's source stands in ``late_params``.
         condition: the ``if`` as written where ``runs`` is late, else "".
         timeout: of one attempt.
+        rung: of the ladder, from 1; 0 where there is none.
+        verify: must hold after it, else the step is failed.
+        undo: None where what it does cannot be taken back.
+        approval: whom to ask at its turn.
     """
 
     key: str
@@ -69,6 +93,10 @@ class PlannedStep:
     is_disruptive: bool
     is_idempotent: bool
     is_message: bool
+    rung: int = 0
+    verify: tuple[Check, ...] = ()
+    undo: Undo | None = None
+    approval: Approval | None = None
 
     @property
     def name(self) -> str:
@@ -87,6 +115,10 @@ class Plan:
         fingerprint: of the alert that it was made from, for people.
         context: what templates see, frozen (labels, annotations, alert, group, subject, vars, run, …).
         is_by_hand: a person asked for it: no hold, never stale.
+        require: conditions that must hold just before acting.
+        ladder: see ``core.playbook.Case``; None = no ladder.
+        approval: people are asked before any step of each rung.
+        prometheus: name of the Prometheus that its conditions are asked of, "" when none is known.
     """
 
     run_id: str
@@ -105,11 +137,28 @@ class Plan:
     is_by_hand: bool
     guard: GuardRules
     steps: tuple[PlannedStep, ...]
-    verify: tuple[ResolvedCheck, ...]
+    verify: tuple[Check, ...]
     resolved: tuple[PlannedStep, ...]
     report_to: tuple[str, ...]
     escalate_to: tuple[str, ...]
     context: Context
+    require: tuple[Condition, ...] = ()
+    ladder: timedelta | None = None
+    approval: Approval | None = None
+    prometheus: str = ""
+
+    @property
+    def top_rung(self) -> int:
+        """The highest rung; 0 where there is no ladder."""
+        return max((step.rung for step in self.steps), default=0)
+
+    def of_rung(self, rung: int) -> tuple[PlannedStep, ...]:
+        """The steps of one rung, in order; all where there is no ladder."""
+        return tuple(step for step in self.steps if step.rung == rung)
+
+    def acts_of(self, rung: int) -> tuple[PlannedStep, ...]:
+        """The rung's steps that are not messages and may run."""
+        return tuple(step for step in self.of_rung(rung) if not step.is_message and step.runs is not Runs.NO)
 
     @property
     def acts(self) -> tuple[PlannedStep, ...]:
@@ -183,11 +232,15 @@ def make_plan(
     refusal: Refusal | None = None
     steps: tuple[PlannedStep, ...] = ()
     resolved: tuple[PlannedStep, ...] = ()
+    verify: tuple[Check, ...] = ()
+    require: tuple[Condition, ...] = ()
     try:
         if isinstance(match, MissingPer):
             raise MissingValueError(f"label {match.label}")
         steps = tuple(_plan_step(step, f"steps.{step.name}", context, actions) for step in case.steps)
         resolved = tuple(_plan_step(step, f"resolved.{step.name}", context, actions) for step in case.resolved)
+        verify = tuple(check.render(context) for check in case.verify)
+        require = tuple(condition.render(context) for condition in case.require)
     except MissingValueError as error:
         refusal = Refusal(reason=Reason.MISSING_LABEL, detail=str(error))
     except (_BadParamsError, TemplateError) as error:
@@ -211,13 +264,25 @@ def make_plan(
         is_by_hand=is_by_hand,
         guard=case.guard,
         steps=steps,
-        verify=case.verify,
+        verify=verify,
         resolved=resolved,
         report_to=case.report_to,
         escalate_to=case.escalate_to,
         context=context,
+        require=require,
+        ladder=case.ladder,
+        approval=case.approval,
+        prometheus=_prometheus_of(context, rules.label_map),
     )
     return plan, refusal
+
+
+def _prometheus_of(context: Context, label_map: LabelMap) -> str:
+    """The Prometheus called like the alert's cluster, else the only one there is."""
+    if len(label_map.prometheus) == 1:
+        return label_map.prometheus[0]
+    cluster = str(context.get("cluster", ""))
+    return cluster if cluster in label_map.prometheus else ""
 
 
 def missing_key(match: MissingPer) -> str:
@@ -296,6 +361,21 @@ def _plan_step(step: Step, key: str, context: Context, actions: Actions) -> Plan
         is_disruptive=action.is_disruptive,
         is_idempotent=action.is_idempotent,
         is_message=action.is_message,
+        rung=step.rung,
+        verify=tuple(check.render(context) for check in step.verify) if runs is not Runs.NO else (),
+        undo=_undo(step, context) if runs is not Runs.NO else None,
+        approval=step.approval,
+    )
+
+
+def _undo(step: Step, context: Context) -> Undo | None:
+    if step.undo is None:
+        return None
+    return Undo(
+        when=step.undo.when,
+        after=step.undo.after,
+        at_most=step.undo.at_most,
+        require=tuple(condition.render(context) for condition in step.undo.require),
     )
 
 
@@ -352,18 +432,70 @@ def pack_plan(plan: Plan) -> dict[str, JsonValue]:
         "guard": {
             "cooldown": print_duration(plan.guard.cooldown),
             "tell_after": print_duration(plan.guard.tell_after),
-            **(
-                {"max_runs": {"count": plan.guard.max_runs.count, "per": print_duration(plan.guard.max_runs.per)}}
-                if plan.guard.max_runs is not None
-                else {}
+            **_without_none(
+                max_runs=None if plan.guard.max_runs is None else _pack_limit(plan.guard.max_runs),
+                max_targets=None if plan.guard.max_targets is None else _pack_max_targets(plan.guard.max_targets),
             ),
         },
         "steps": [_pack_step(step) for step in plan.steps],
-        "verify": [{"alert": "resolved", "within": print_duration(check.within)} for check in plan.verify],
+        "verify": [pack_check(check) for check in plan.verify],
         "resolved": [_pack_step(step) for step in plan.resolved],
         "report_to": list(plan.report_to),
         "escalate_to": list(plan.escalate_to),
         "context": dict(plan.context),
+        "require": [pack_condition(condition) for condition in plan.require],
+        "prometheus": plan.prometheus,
+        **_without_none(
+            ladder=None if plan.ladder is None else print_duration(plan.ladder),
+            approval=None if plan.approval is None else _pack_approval(plan.approval),
+        ),
+    }
+
+
+def _without_none(**values: JsonValue | None) -> dict[str, JsonValue]:
+    """The audit holds no null: what is not there is left out."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _pack_limit(limit: Limit) -> dict[str, JsonValue]:
+    return {"count": limit.count, "per": print_duration(limit.per)}
+
+
+def _pack_max_targets(wanted: MaxTargets) -> dict[str, JsonValue]:
+    per: dict[str, JsonValue] = {"per": print_duration(wanted.per)}
+    if isinstance(wanted.limit, Share):
+        return per | {"percent": wanted.limit.percent, "of": wanted.limit.of}
+    return per | {"count": wanted.limit}
+
+
+def pack_condition(condition: Condition) -> dict[str, JsonValue]:
+    """A condition as the log keeps it and a dry run shows it."""
+    return {"name": condition.name, "query": condition.query, condition.comparison.value: condition.bound}
+
+
+def pack_check(check: Check) -> dict[str, JsonValue]:
+    """An entry of ``verify`` likewise."""
+    if check.condition is None:
+        return {"alert": "resolved", "within": print_duration(check.within)}
+    return {
+        **pack_condition(check.condition),
+        "settle": print_duration(check.settle),
+        "holds": print_duration(check.holds),
+        "within": print_duration(check.within),
+    }
+
+
+def _pack_approval(approval: Approval) -> dict[str, JsonValue]:
+    return {"ask": list(approval.ask), "expires": print_duration(approval.expires)}
+
+
+def pack_undo(undo: Undo) -> dict[str, JsonValue]:
+    """When a change is taken back, likewise."""
+    return {
+        "when": undo.when.value,
+        "after": print_duration(undo.after),
+        "at_most": print_duration(undo.at_most),
+        "require": [pack_condition(condition) for condition in undo.require],
     }
 
 
@@ -391,13 +523,18 @@ def _pack_step(step: PlannedStep) -> dict[str, JsonValue]:
         "is_disruptive": step.is_disruptive,
         "is_idempotent": step.is_idempotent,
         "is_message": step.is_message,
+        "rung": step.rung,
+        "verify": [pack_check(check) for check in step.verify],
+        **_without_none(
+            undo=None if step.undo is None else pack_undo(step.undo),
+            approval=None if step.approval is None else _pack_approval(step.approval),
+        ),
     }
 
 
 def unpack_plan(data: Mapping[str, Any]) -> Plan:
     """The plan that ``pack_plan`` packed."""
     guard = data["guard"]
-    max_runs = guard.get("max_runs")
     return Plan(
         run_id=data["run_id"],
         subject_id=data["subject_id"],
@@ -415,17 +552,61 @@ def unpack_plan(data: Mapping[str, Any]) -> Plan:
         is_by_hand=data["is_by_hand"],
         guard=GuardRules(
             cooldown=parse_duration(guard["cooldown"]),
-            max_runs=None
-            if max_runs is None
-            else MaxRuns(count=max_runs["count"], per=parse_duration(max_runs["per"])),
+            max_runs=_unpack_limit(guard["max_runs"]) if "max_runs" in guard else None,
             tell_after=parse_duration(guard["tell_after"]),
+            max_targets=_unpack_max_targets(guard["max_targets"]) if "max_targets" in guard else None,
         ),
         steps=tuple(_unpack_step(step) for step in data["steps"]),
-        verify=tuple(ResolvedCheck(within=parse_duration(check["within"])) for check in data["verify"]),
+        verify=tuple(_unpack_check(check) for check in data["verify"]),
         resolved=tuple(_unpack_step(step) for step in data["resolved"]),
         report_to=tuple(data["report_to"]),
         escalate_to=tuple(data["escalate_to"]),
         context=data["context"],
+        require=tuple(unpack_condition(condition) for condition in data["require"]),
+        ladder=parse_duration(data["ladder"]) if "ladder" in data else None,
+        approval=_unpack_approval(data["approval"]) if "approval" in data else None,
+        prometheus=data["prometheus"],
+    )
+
+
+def _unpack_limit(data: Mapping[str, Any]) -> Limit:
+    return Limit(count=data["count"], per=parse_duration(data["per"]))
+
+
+def _unpack_max_targets(data: Mapping[str, Any]) -> MaxTargets:
+    limit = data["count"] if "count" in data else Share(percent=data["percent"], of=data["of"])
+    return MaxTargets(limit=limit, per=parse_duration(data["per"]))
+
+
+def unpack_condition(data: Mapping[str, Any]) -> Condition:
+    """The condition that ``pack_condition`` packed."""
+    comparison = next(one for one in Comparison if one.value in data)
+    return Condition(name=data["name"], query=data["query"], comparison=comparison, bound=data[comparison.value])
+
+
+def _unpack_check(data: Mapping[str, Any]) -> Check:
+    within = parse_duration(data["within"])
+    if "alert" in data:
+        return Check(within=within)
+    return Check(
+        within=within,
+        condition=unpack_condition(data),
+        settle=parse_duration(data["settle"]),
+        holds=parse_duration(data["holds"]),
+    )
+
+
+def _unpack_approval(data: Mapping[str, Any]) -> Approval:
+    return Approval(ask=tuple(data["ask"]), expires=parse_duration(data["expires"]))
+
+
+def unpack_undo(data: Mapping[str, Any]) -> Undo:
+    """The undo that ``pack_undo`` packed."""
+    return Undo(
+        when=UndoWhen(data["when"]),
+        after=parse_duration(data["after"]),
+        at_most=parse_duration(data["at_most"]),
+        require=tuple(unpack_condition(condition) for condition in data["require"]),
     )
 
 
@@ -451,6 +632,10 @@ def _unpack_step(data: Mapping[str, Any]) -> PlannedStep:
         is_disruptive=data["is_disruptive"],
         is_idempotent=data["is_idempotent"],
         is_message=data["is_message"],
+        rung=data["rung"],
+        verify=tuple(_unpack_check(check) for check in data["verify"]),
+        undo=unpack_undo(data["undo"]) if "undo" in data else None,
+        approval=_unpack_approval(data["approval"]) if "approval" in data else None,
     )
 
 

@@ -1,7 +1,6 @@
 """A playbook as it acts: parsed, checked, every default filled in, cases merged with the keys above them.
 
-``loading.py`` makes these from YAML; nothing else does. What the format has and this version does not act on never
-gets here: it is refused at load, by name.
+``loading`` makes these from YAML; nothing else does.
 """
 
 from __future__ import annotations
@@ -11,10 +10,11 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
 
-from remediator.core.action import JsonValue
+from remediator.core.action import JsonValue, UndoWhen
+from remediator.core.condition import Check, Comparison, Condition
 from remediator.core.matcher import Matcher
-from remediator.core.policy import Mode, Policy
-from remediator.core.render import Expression, ParamTemplate
+from remediator.core.policy import Limit, Mode, Policy, Share
+from remediator.core.render import Context, Expression, ParamTemplate
 from remediator.core.retry import RetryPolicy
 
 
@@ -26,10 +26,14 @@ class OnFailure(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MaxRuns:
-    """At most ``count`` runs that acted, per subject's values, in any window of ``per``."""
+class MaxTargets:
+    """At most so many different targets changed by this playbook, in any window of ``per``.
 
-    count: int
+    Attributes:
+        limit: a count, or a share of a fleet.
+    """
+
+    limit: int | Share
     per: timedelta
 
 
@@ -44,8 +48,73 @@ class GuardRules:
     """
 
     cooldown: timedelta
-    max_runs: MaxRuns | None
+    max_runs: Limit | None
     tell_after: timedelta
+    max_targets: MaxTargets | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConditionTemplate:
+    """A condition as written: its query still holds templates."""
+
+    name: str
+    query: ParamTemplate
+    comparison: Comparison
+    bound: str
+
+    def render(self, context: Context) -> Condition:
+        """With the alert's values in its query.
+
+        Raises:
+            MissingValueError, TemplateError: as ``ParamTemplate.render``.
+        """
+        query = str(self.query.render(context))
+        return Condition(name=self.name, query=query, comparison=self.comparison, bound=self.bound)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckTemplate:
+    """One entry of ``verify`` as written; see ``core.condition.Check``."""
+
+    within: timedelta
+    condition: ConditionTemplate | None = None
+    settle: timedelta = timedelta(0)
+    holds: timedelta = timedelta(0)
+
+    def render(self, context: Context) -> Check:
+        """With the alert's values. Raises as ``ConditionTemplate.render``."""
+        condition = None if self.condition is None else self.condition.render(context)
+        return Check(within=self.within, condition=condition, settle=self.settle, holds=self.holds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Approval:
+    """People are asked before it acts.
+
+    Attributes:
+        ask: names of notification targets, not empty.
+        expires: no answer by then is a no; time in which the engine was away does not count.
+    """
+
+    ask: tuple[str, ...]
+    expires: timedelta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UndoTemplate:
+    """When an act is taken back.
+
+    Attributes:
+        when: the step's own word, else the playbook's (which never lifts an action's ``never``), else the action's.
+        after: so long after the resolve, and between two undos of one run.
+        require: must hold; asked every minute.
+        at_most: from the act on, the longest that it stays.
+    """
+
+    when: UndoWhen
+    after: timedelta
+    at_most: timedelta
+    require: tuple[ConditionTemplate, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +127,9 @@ class Step:
         params: field → template tree; fields that the file leaves out and the model defaults are absent.
         condition: the ``if``; None = always.
         timeout: of one attempt.
+        rung: of the ladder, from 1; 0 where there is no ladder.
+        verify: must hold after it, else the step is failed.
+        undo: None where its action cannot be undone.
         line: in the file, 1-based.
     """
 
@@ -68,14 +140,11 @@ class Step:
     timeout: timedelta
     retry: RetryPolicy
     on_failure: OnFailure
+    rung: int = 0
+    verify: tuple[CheckTemplate, ...] = ()
+    undo: UndoTemplate | None = None
+    approval: Approval | None = None
     line: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResolvedCheck:
-    """``{alert: resolved, within: …}``: it helped if the subject is resolved within this time after the last step."""
-
-    within: timedelta
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +154,9 @@ class Case:
     Attributes:
         ignore: why alerts of this case are left alone, None for a case that acts.
         per: label names (or cluster, host, node) that make the subject; None = the whole label set.
+        ladder: a run within this time of the last one starts one rung higher; None = no ladder.
+        approval: people are asked before any step, and for each rung.
+        require: conditions that must hold just before acting.
         resolved: steps for when it is over.
         report_to, escalate_to: names of notification targets, () = nobody.
     """
@@ -100,10 +172,13 @@ class Case:
     hold: timedelta
     guard: GuardRules
     steps: tuple[Step, ...]
-    verify: tuple[ResolvedCheck, ...]
+    verify: tuple[CheckTemplate, ...]
     resolved: tuple[Step, ...]
     report_to: tuple[str, ...]
     escalate_to: tuple[str, ...]
+    ladder: timedelta | None = None
+    approval: Approval | None = None
+    require: tuple[ConditionTemplate, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +210,8 @@ class LabelMap:
     Attributes:
         host, cluster, node: label names in order.
         only_host, only_cluster: the one that is configured, "" when there are none or several: the default.
+        prometheus: names of the configured Prometheus servers: a plan asks the one called like its cluster, or the
+            only one.
     """
 
     host: tuple[str, ...] = ("hostname", "Hostname", "instance")
@@ -142,6 +219,7 @@ class LabelMap:
     node: tuple[str, ...] = ("node", "hostname", "Hostname", "instance")
     only_host: str = ""
     only_cluster: str = ""
+    prometheus: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

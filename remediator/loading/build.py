@@ -22,15 +22,14 @@ from remediator.core.action import Action, JsonValue
 from remediator.core.matcher import Matcher
 from remediator.core.playbook import (
     Case,
+    CheckTemplate,
     GuardRules,
     LabelMap,
-    MaxRuns,
     OnFailure,
     Playbook,
-    ResolvedCheck,
     Step,
 )
-from remediator.core.policy import Mode, Policy, ProtectLine
+from remediator.core.policy import Limit, Mode, Policy, ProtectLine
 from remediator.core.render import ParamTemplate, is_late
 from remediator.core.retry import RetryPolicy
 from remediator.core.units import cut, print_duration
@@ -55,7 +54,7 @@ from remediator.loading.read import Problems, fields, in_words, read_keys, sugge
 DEFAULT_COOLDOWN = timedelta(minutes=30)
 """A trainer loads its checkpoint and fills the GPU again in that time: sooner, the act's effect cannot be seen."""
 
-DEFAULT_MAX_RUNS = MaxRuns(count=3, per=timedelta(hours=24))
+DEFAULT_MAX_RUNS = Limit(count=3, per=timedelta(hours=24))
 """What three restarts a day do not mend, a fourth will not: a person has to look."""
 
 DEFAULT_TELL_AFTER = timedelta(hours=1)
@@ -271,7 +270,7 @@ class _Builder:
         max_runs = DEFAULT_MAX_RUNS if is_disruptive else None
         return GuardRules(
             cooldown=cooldown if keys.cooldown is None else keys.cooldown,
-            max_runs=max_runs if keys.max_runs is None else MaxRuns(count=keys.max_runs.count, per=keys.max_runs.per),
+            max_runs=max_runs if keys.max_runs is None else Limit(count=keys.max_runs.count, per=keys.max_runs.per),
             tell_after=keys.tell_after or DEFAULT_TELL_AFTER,
         )
 
@@ -442,8 +441,8 @@ def _json(node: Node) -> JsonValue:
             return node.value
 
 
-def _check(keys: VerifyKeys) -> ResolvedCheck:
-    return ResolvedCheck(within=keys.within or DEFAULT_WITHIN)
+def _check(keys: VerifyKeys) -> CheckTemplate:
+    return CheckTemplate(within=keys.within or DEFAULT_WITHIN)
 
 
 def _retry(keys: RetryKeys) -> RetryPolicy:

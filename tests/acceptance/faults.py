@@ -8,7 +8,6 @@ outlives a killed Docker engine, whose own events do not.
 from __future__ import annotations
 
 import os
-import time
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime

@@ -15,8 +15,8 @@ from ruamel.yaml import YAML
 
 from remediator.actions import REGISTRY
 from remediator.core.matcher import parse_matcher
-from remediator.core.playbook import MaxRuns, OnFailure, Playbook, ResolvedCheck
-from remediator.core.policy import Mode, Policy
+from remediator.core.playbook import CheckTemplate, OnFailure, Playbook
+from remediator.core.policy import Limit, Mode, Policy
 from remediator.core.retry import RetryPolicy
 from remediator.errors import PlaybookError
 from remediator.loading import LoadContext, Loaded, effective, json_schema, load
@@ -214,14 +214,14 @@ TELL = "{action: notify.send, params: {to: [oncall], title: a}}"
 @pytest.mark.parametrize(
     ("steps", "cooldown", "max_runs"),
     [
-        pytest.param(RESTART, timedelta(minutes=30), MaxRuns(count=3, per=timedelta(hours=24)), id="disruptive"),
+        pytest.param(RESTART, timedelta(minutes=30), Limit(count=3, per=timedelta(hours=24)), id="disruptive"),
         pytest.param(TELL, timedelta(minutes=30), None, id="messages alone"),
         pytest.param("{action: noop}", timedelta(0), None, id="neither"),
         pytest.param(f"{{action: noop}}, {TELL}", timedelta(0), None, id="a message and another"),
     ],
 )
 def test_guard_when_not_written_then_hangs_on_what_the_steps_do(
-    steps: str, cooldown: timedelta, max_runs: MaxRuns | None, load_one: LoadOne
+    steps: str, cooldown: timedelta, max_runs: Limit | None, load_one: LoadOne
 ) -> None:
     guard = load_one(with_steps(steps)).cases[0].guard
     assert (guard.cooldown, guard.max_runs, guard.tell_after) == (cooldown, max_runs, timedelta(hours=1))
@@ -245,7 +245,7 @@ def test_step_when_it_tells_people_then_its_failure_does_not_stop_the_run(load_o
 
 def test_verify_when_it_has_no_within_then_it_is_15_minutes(load_one: LoadOne) -> None:
     case = load_one(with_steps("{action: noop}", "verify: [{alert: resolved}]\n")).cases[0]
-    assert case.verify == (ResolvedCheck(within=timedelta(minutes=15)),)
+    assert case.verify == (CheckTemplate(within=timedelta(minutes=15)),)
 
 
 def test_told_when_not_written_then_as_the_settings_say(tmp_path: Path) -> None:
@@ -340,7 +340,7 @@ def test_case_when_it_writes_a_key_then_it_overrides_the_playbooks(load_one: Loa
 def test_case_when_it_writes_a_guard_then_key_by_key(load_one: LoadOne) -> None:
     _, restart, rest = load_one(CASES).cases
     assert (restart.guard.cooldown, restart.guard.tell_after) == (timedelta(minutes=5), timedelta(hours=2))
-    assert restart.guard.max_runs == MaxRuns(count=3, per=timedelta(hours=24))
+    assert restart.guard.max_runs == Limit(count=3, per=timedelta(hours=24))
     assert (rest.guard.cooldown, rest.guard.max_runs) == (timedelta(hours=1), None)
 
 

@@ -28,8 +28,8 @@ from remediator.core.guard import (
 )
 from remediator.core.matcher import parse_matcher
 from remediator.core.plan import Plan
-from remediator.core.playbook import GuardRules, MaxRuns
-from remediator.core.policy import Policy, ProtectLine
+from remediator.core.playbook import GuardRules
+from remediator.core.policy import Limit, Policy, ProtectLine
 from remediator.core.units import parse_duration
 from remediator.errors import Reason
 
@@ -62,7 +62,7 @@ def policy_of(*lines: str) -> Policy:
 def plan_of(row: dict[str, Any]) -> Plan:
     rules = GuardRules(
         cooldown=parse_duration(row.get("cooldown", "30m")),
-        max_runs=MaxRuns(count=3, per=timedelta(hours=24)),
+        max_runs=Limit(count=3, per=timedelta(hours=24)),
         tell_after=timedelta(hours=1),
     )
     return a_plan(guard=rules, steps=(a_step(is_message=row.get("messages_alone", False)),))

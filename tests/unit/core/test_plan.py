@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from plans import a_plan, a_step
 from remediator.actions import REGISTRY
 from remediator.core.alert import Alert, AlertStatus, label_key
+from remediator.core.condition import Check
 from remediator.core.match import Match, MissingPer
 from remediator.core.plan import (
     Plan,
@@ -30,7 +31,7 @@ from remediator.core.plan import (
     subject_id,
     unpack_plan,
 )
-from remediator.core.playbook import Case, GuardRules, LabelMap, OnFailure, Playbook, PlaybookSet, ResolvedCheck, Step
+from remediator.core.playbook import Case, GuardRules, LabelMap, OnFailure, Playbook, PlaybookSet, Step
 from remediator.core.policy import Mode, Policy
 from remediator.core.render import Expression, ParamTemplate
 from remediator.core.retry import RetryPolicy
@@ -252,7 +253,7 @@ packable = st.builds(
     is_by_hand=st.booleans(),
     guard=st.builds(GuardRules, cooldown=durations, max_runs=st.none(), tell_after=durations),
     steps=st.lists(steps, max_size=3).map(tuple),
-    verify=st.lists(st.builds(ResolvedCheck, within=durations), max_size=2).map(tuple),
+    verify=st.lists(st.builds(Check, within=durations), max_size=2).map(tuple),
     resolved=st.lists(steps, max_size=2).map(tuple),
     report_to=st.lists(texts, max_size=2).map(tuple),
     context=st.dictionaries(texts, values, max_size=4),

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plans import NOW, a_plan, a_run, a_situation, a_step, an_attempt, ended
+from remediator.core.condition import Check
 from remediator.core.event import Event, EventType, utc_text
 from remediator.core.guard import Pause, Word
 from remediator.core.move import (
@@ -39,7 +40,6 @@ from remediator.core.move import (
 )
 from remediator.core.outcome import Outcome, RunOutcome
 from remediator.core.plan import Plan, Runs, pack_plan
-from remediator.core.playbook import ResolvedCheck
 from remediator.core.policy import Mode
 from remediator.core.run import MessageKind, Phase, StepState, fold
 from remediator.errors import Reason
@@ -219,7 +219,7 @@ def test_next_move_when_a_retry_is_due_after_its_budget_then_the_step_has_failed
 
 # -- next_move: verification and end
 
-CHECKED = a_plan(verify=(ResolvedCheck(within=10 * MINUTE), ResolvedCheck(within=30 * MINUTE)))
+CHECKED = a_plan(verify=(Check(within=10 * MINUTE), Check(within=30 * MINUTE)))
 
 
 @pytest.mark.parametrize(
@@ -373,7 +373,7 @@ plans = st.builds(
     stop_on_resolve=st.booleans(),
     is_by_hand=st.booleans(),
     mode=st.sampled_from([Mode.ENFORCE, Mode.ENFORCE, Mode.OBSERVE]),
-    verify=st.sampled_from([(), (ResolvedCheck(within=10 * MINUTE),)]),
+    verify=st.sampled_from([(), (Check(within=10 * MINUTE),)]),
 )
 
 situations = st.builds(

@@ -1,0 +1,101 @@
+"""Conditions: a query that gives one number, and what the number is compared with. Pure.
+
+Absent is never good: no value, several series, NaN and no answer all mean that nobody knows.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+
+
+class Comparison(StrEnum):
+    """How a number is compared with the bound."""
+
+    BELOW = "below"
+    ABOVE = "above"
+    EQUALS = "equals"
+
+
+class Seen(StrEnum):
+    """What one look at a condition says."""
+
+    MET = "met"
+    NOT_MET = "not_met"
+    NO_VALUE = "no_value"
+    """No series, several, NaN, or no answer: never good."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """A rendered condition.
+
+    Attributes:
+        name: what tests and messages call it; ``verify_1`` and so on where the file names none.
+        query: PromQL, label values quoted.
+        bound: the number as written, since the audit holds no floats.
+    """
+
+    name: str
+    query: str
+    comparison: Comparison
+    bound: str
+
+    def is_met(self, value: float) -> bool:
+        """Whether the number is as it should be; NaN never is."""
+        bound = float(self.bound)
+        match self.comparison:
+            case Comparison.BELOW:
+                return value < bound
+            case Comparison.ABOVE:
+                return value > bound
+            case Comparison.EQUALS:
+                return value == bound
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What a Prometheus answered to one query.
+
+    Attributes:
+        values: of all series, () when there is none.
+        problem: why there was no answer, "" when there was one.
+    """
+
+    values: tuple[float, ...] = ()
+    problem: str = ""
+
+
+def look(condition: Condition, reading: Reading) -> tuple[Seen, str]:
+    """What a reading says of a condition, and one line for people: ``memory_ratio is 1.03, must be below 0.8``."""
+    wanted = f"must be {condition.comparison.value} {condition.bound}"
+    if reading.problem:
+        return Seen.NO_VALUE, f"{condition.name} has no answer: {reading.problem}"
+    if not reading.values:
+        return Seen.NO_VALUE, f"{condition.name} has no value, {wanted}"
+    if len(reading.values) > 1:
+        return Seen.NO_VALUE, f"{condition.name} has {len(reading.values)} values where one is meant, {wanted}"
+    value = reading.values[0]
+    if math.isnan(value):
+        return Seen.NO_VALUE, f"{condition.name} is NaN, {wanted}"
+    seen = Seen.MET if condition.is_met(value) else Seen.NOT_MET
+    return seen, f"{condition.name} is {value:g}, {wanted}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One entry of ``verify``: a condition over time, or that the alert is resolved.
+
+    Attributes:
+        within: after the end of the step; the last look in it decides.
+        condition: None = the subject must be resolved.
+        settle: no look before this.
+        holds: the condition must be met this long without a break, inside ``within``.
+    """
+
+    within: timedelta
+    condition: Condition | None = None
+    settle: timedelta = timedelta(0)
+    holds: timedelta = timedelta(0)
