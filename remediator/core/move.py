@@ -1,7 +1,8 @@
 """What comes next for a run: ``next_move`` over its state and the ``Situation`` around it. Pure.
 
 ``engine.pipeline`` asks for the next move and makes it, until the run sleeps or is closed. One pass from top to bottom,
-in the order of a run's life: hold → its turn → verdict → steps → verify → end → messages → ``resolved`` steps.
+in the order of a run's life: hold → its turn → verdict → approval → verdict → steps → verify → next rung, or end →
+messages → ``resolved`` steps.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from remediator.core.outcome import Outcome, RunOutcome
 from remediator.core.plan import PlannedStep, Runs, holds
 from remediator.core.playbook import OnFailure
 from remediator.core.policy import Mode
-from remediator.core.run import MessageKind, Phase, Run, StepState
+from remediator.core.run import Answer, MessageKind, Phase, Question, Run, StepState, message_key, rung_key
+from remediator.core.units import print_duration
 from remediator.errors import MissingValueError, Reason, TemplateError
 
 HEARD_WITHIN = timedelta(minutes=30)
@@ -79,7 +81,8 @@ class Situation:
         pause: a person stopped all acts.
         has_told: message kinds whose ending people were told of lately, so that they are not told again.
         is_reopened: the same values fired again after it, as another subject.
-        is_quiet: that a plan waits is told elsewhere; what is asked here is what else comes next.
+        is_quiet: what people are told is told elsewhere; what is asked here is what else comes next.
+        start_rung: where a run begins on its ladder, by how the last one for the same values went; 0 = no ladder.
     """
 
     now: datetime
@@ -99,6 +102,7 @@ class Situation:
     has_told: frozenset[MessageKind] = frozenset()
     is_reopened: bool = False
     is_quiet: bool = False
+    start_rung: int = 0
 
     def away_since(self, moment: datetime) -> timedelta:
         """How long the engine was down between ``moment`` and now: that time does not count."""
@@ -148,7 +152,17 @@ class WaitForWord:
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """Its turn has come: ask the targets, judge, reserve."""
+    """Its turn has come: ask the targets, judge, and reserve or, where people are to be asked first, ask them."""
+
+    rung: int
+    asks: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """It is the turn of a step that people are asked for: ask, unless it has nothing to change."""
+
+    step: PlannedStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,11 +191,17 @@ class Skip:
 
 
 @dataclass(frozen=True, slots=True)
-class Verified:
-    """The looking is over."""
+class Verify:
+    """Look whether a step did what its ``verify`` asks for, or (key "") whether the rung helped."""
 
-    outcome: Outcome
-    detail: str
+    step_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Climb:
+    """The rung did not help: go on with the next."""
+
+    to: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,16 +219,17 @@ class Tell:
 
     kind: MessageKind
     number: int
+    about: str = ""
 
 
-Move = Sleep | Close | Replan | WaitForWord | Judge | Try | Look | Skip | Verified | Finish | Tell
+Move = Sleep | Close | Replan | WaitForWord | Judge | Ask | Try | Look | Skip | Verify | Climb | Finish | Tell
 
 
 def next_move(run: Run, now: Situation) -> Move:
     """What is to be done next for this run. Raises nothing.
 
-    One pass from top to bottom, in the order of PLAYBOOK.md: hold → its turn → verdict → steps → verify → end →
-    messages → ``resolved`` steps.
+    One pass from top to bottom, in the order of PLAYBOOK.md: hold → its turn → verdict → ask → verdict → steps →
+    verify → next rung, or end → messages → ``resolved`` steps.
     """
     for key, state in run.steps.items():
         if state.open_attempt is not None:
@@ -236,7 +257,7 @@ def is_known_to_fire(run: Run, now: Situation) -> bool:
 
 
 def _gone(run: Run, now: Situation) -> Finish | None:
-    """The end of a run that has not acted and whose subject is over."""
+    """The end of a run that waits, holds or asks, and whose subject is over."""
     if run.plan.is_by_hand:
         return None
     if run.plan.latched:
@@ -245,24 +266,24 @@ def _gone(run: Run, now: Situation) -> Finish | None:
         return Finish(RunOutcome.STALE, Reason.NOT_KNOWN_TO_FIRE, "no word for 12 hours")
     if now.is_open:
         return None
+    before = f"before rung {run.rung}" if run.has_acted else "before anything was done"
     if now.close_reason in RESOLVED_BY:
-        return Finish(RunOutcome.CANCELLED, Reason.RESOLVED, "the alert was resolved before anything was done")
+        return Finish(RunOutcome.CANCELLED, Reason.RESOLVED, f"the alert was resolved {before}")
     return Finish(RunOutcome.STALE, Reason.EXPIRED, "nothing more was heard of the alert before its turn came")
 
 
 def _before_turn(run: Run, now: Situation) -> Move:
-    if run.cancelled_by:
-        return Finish(RunOutcome.CANCELLED, Reason.CANCELLED_BY_PERSON, f"cancelled by {run.cancelled_by}")
-    gone = _gone(run, now)
-    if gone is not None:
-        return gone
+    """Before the first act, or before the next rung."""
+    over = _cancelled(run) or _gone(run, now)
+    if over is not None:
+        return over
     not_now = _mode_forbids(run, now)
     if not_now is not None:
         return not_now
     hold_until = now.opened_at + run.plan.hold
     if now.now < hold_until:
         return Sleep(hold_until)
-    if _has_lost_its_opener(run, now):
+    if not run.has_attempted and _has_lost_its_opener(run, now):
         return Replan()
     if run.plan.mode is Mode.OBSERVE and run.would_be is not None:
         return Finish(RunOutcome.OBSERVED, Reason.MODE_OBSERVE, f"mode is observe; the verdict was {run.would_be}")
@@ -271,12 +292,54 @@ def _before_turn(run: Run, now: Situation) -> Move:
 
 def _turn(run: Run, now: Situation) -> Move:
     """Its turn, or still not; after ``tell_after`` people are told that it waits."""
+    told = _tell_of_breakers(run, now)
+    if isinstance(told, Tell) and not now.is_quiet:
+        return told
     tell_at = tell_waiting_at(run)
     if tell_at is not None and now.now >= tell_at and not now.is_quiet:
-        return Tell(MessageKind.WAITING, len(run.step(f"message.{MessageKind.WAITING}").attempts) + 1)
+        return Tell(MessageKind.WAITING, len(run.step(message_key(MessageKind.WAITING)).attempts) + 1)
+    rung = run.rung or now.start_rung
+    question = run.questions.get(rung_key(rung))
+    if question is not None and (unanswered := _unanswered(run, rung_key(rung), question, now)):
+        return unanswered
     if is_known_to_fire(run, now):
-        return Judge()
+        return Judge(rung, asks=question is None and _is_asked_for(run, rung))
     return WaitForWord(WHY_NOT.get(now.heard or Heard.ABSENT, Reason.NOT_KNOWN_TO_FIRE))
+
+
+def _is_asked_for(run: Run, rung: int) -> bool:
+    """Whether people are asked before the steps of a rung; a rung of messages alone asks nobody."""
+    return run.plan.approval is not None and run.plan.mode is Mode.ENFORCE and bool(run.plan.acts_of(rung))
+
+
+def _unanswered(run: Run, key: str, question: Question, now: Situation) -> Move | None:
+    """What a run does that asks, or was told no; None when it was told yes."""
+    match question.answer:
+        case Answer.GIVEN:
+            return None
+        case Answer.DENIED:
+            return Finish(RunOutcome.REFUSED, Reason.DENIED, f"{question.by} said no: {question.reason}")
+    expires_at = question.asked_at + question.expires + now.away_since(question.asked_at)
+    if now.now >= expires_at:
+        asked = ", ".join(question.ask)
+        detail = f"nobody answered within {print_duration(question.expires)} (asked: {asked})"
+        return Finish(RunOutcome.EXPIRED, Reason.APPROVAL_EXPIRED, detail)
+    if not now.is_quiet and run.step(message_key(MessageKind.APPROVAL, key)).outcome is None:
+        told = _tell(run, MessageKind.APPROVAL, now.now, key)
+        if isinstance(told, Tell):
+            return told
+        assert told.until is not None
+        return Sleep(min(told.until, expires_at))
+    return Sleep(expires_at)
+
+
+def _tell_of_breakers(run: Run, now: Situation) -> Tell | Sleep | None:
+    """The one message about each breaker that this run's verdict tripped."""
+    if not run.plan.escalate_to:
+        return None
+    pending = [name for name in run.tripped if run.step(message_key(MessageKind.BREAKER, name)).outcome is None]
+    told = [_tell(run, MessageKind.BREAKER, now.now, name) for name in pending]
+    return next((move for move in told if isinstance(move, Tell)), told[0] if told else None)
 
 
 def _has_lost_its_opener(run: Run, now: Situation) -> bool:
@@ -288,10 +351,19 @@ def tell_waiting_at(run: Run) -> datetime | None:
     """When people are to be told that this plan waits; None when they were, nobody is named, or it does not wait."""
     if run.waits_since is None or not run.waits_for or not run.plan.escalate_to or run.plan.mode is not Mode.ENFORCE:
         return None
-    told = run.step(f"message.{MessageKind.WAITING}")
+    told = run.step(message_key(MessageKind.WAITING))
     if told.outcome is not None:
         return None
     return told.attempts[-1].retry_at if told.attempts else run.waits_since + run.plan.guard.tell_after
+
+
+def tell_next_at(run: Run) -> datetime | None:
+    """When people are next to be told something while this plan waits; None when nothing is pending."""
+    tripped = [run.step(message_key(MessageKind.BREAKER, name)) for name in run.tripped if run.plan.escalate_to]
+    retries = [
+        state.attempts[-1].retry_at if state.attempts else run.waits_since for state in tripped if state.outcome is None
+    ]
+    return min((at for at in (tell_waiting_at(run), *retries) if at is not None), default=None)
 
 
 def _mode_forbids(run: Run, now: Situation) -> Finish | None:
@@ -306,25 +378,58 @@ def _mode_forbids(run: Run, now: Situation) -> Finish | None:
 
 
 def _at_work(run: Run, now: Situation) -> Move:
-    for step in run.plan.steps:
+    for step in run.current_steps:
         state = run.step(step.key)
         if state.outcome is Outcome.UNKNOWN:
             return Finish(RunOutcome.UNKNOWN, state.reason, f"step {step.name}: {state.detail}")
+        if state.verification is Outcome.UNKNOWN:
+            detail = f"whether step {step.name} did what it should could not be seen: {_watched_text(run, step.key)}"
+            return Finish(RunOutcome.UNVERIFIED, Reason.NO_VALUE, detail)
         if state.outcome is Outcome.FAILED and step.on_failure is OnFailure.STOP:
             return Finish(RunOutcome.FAILED, state.reason, f"step {step.name} failed: {state.detail}")
         if state.outcome is None:
             return _next_attempt(run, step, state, now)
+        if step.verify and state.verification is None and state.outcome in (Outcome.SUCCEEDED, Outcome.UNCHANGED):
+            return _cancelled(run) or Verify(step.key)
     return _verify(run, now)
+
+
+def _watched_text(run: Run, key: str) -> str:
+    """What the checks of a verification said last that were not met as long as they had to be."""
+    return "; ".join(one.detail for one in run.watched.get(key, ()) if not one.is_done)
+
+
+def _cancelled(run: Run) -> Finish | None:
+    if not run.cancelled_by:
+        return None
+    return Finish(RunOutcome.CANCELLED, Reason.CANCELLED_BY_PERSON, f"cancelled by {run.cancelled_by}")
 
 
 def _next_attempt(run: Run, step: PlannedStep, state: StepState, now: Situation) -> Move:
     """The step's next attempt, or what has to be done instead."""
-    if run.cancelled_by:
-        return Finish(RunOutcome.CANCELLED, Reason.CANCELLED_BY_PERSON, f"cancelled by {run.cancelled_by}")
-    instead = _instead_of_retry(run, step, state, now) if state.attempts else _instead_of_first(run, step, now)
+    instead: Move | None = _cancelled(run)
+    if instead is None:
+        instead = _instead_of_retry(run, step, state, now) if state.attempts else _instead_of_first(run, step, now)
     if instead is None and not step.is_message:
         instead = _instead_of_act(run, now)
+    if instead is None and step.approval is not None and not step.is_message and not state.attempts:
+        instead = _question_of(run, step, now)
     return instead or Try(step, len(state.attempts) + 1)
+
+
+def _question_of(run: Run, step: PlannedStep, now: Situation) -> Move | None:
+    """What a step does that people are asked for: ask, wait, and be judged once more; None = act."""
+    question = run.questions.get(step.key)
+    if question is None:
+        return Ask(step)
+    if question.answer is Answer.OPEN and (gone := _gone(run, now)):
+        return gone
+    if unanswered := _unanswered(run, step.key, question, now):
+        return unanswered
+    assert question.answered_at is not None
+    if run.judged_at is not None and run.judged_at < question.answered_at:
+        return _turn(run, now)
+    return None
 
 
 def _instead_of_first(run: Run, step: PlannedStep, now: Situation) -> Move | None:
@@ -398,36 +503,37 @@ def _skipped(run: Run, step: PlannedStep, now: Situation) -> Skip | None:
 
 def _verify(run: Run, now: Situation) -> Move:
     ended_at = run.steps_ended_at
-    if run.plan.verify and run.has_acted and run.verification is None and ended_at is not None:
+    is_to_be_seen = bool(run.plan.verify) and run.has_acted and bool(run.plan.acts_of(run.rung))
+    if is_to_be_seen and run.verification is None and ended_at is not None:
         if run.cancelled_by:
             detail = f"cancelled by {run.cancelled_by} after the last step, before it was seen whether it helped"
             return Finish(RunOutcome.CANCELLED, Reason.CANCELLED_BY_PERSON, detail)
-        within = min(check.within for check in run.plan.verify)
-        if run.plan.is_by_hand:
-            return Verified(Outcome.UNKNOWN, "a run by hand has no alert to be resolved")
-        if now.close_reason in RESOLVED_BY and now.closed_at is not None:
-            return Verified(Outcome.SUCCEEDED, "the alert was resolved")
-        if not now.is_open:
-            return Verified(Outcome.UNKNOWN, f"the alert ended without being resolved ({now.close_reason})")
-        until = ended_at + within + now.away_since(ended_at)
-        if now.now < until:
-            return Sleep(until)
-        return Verified(Outcome.FAILED, "the alert still fires")
+        return Verify("")
+    has_next = run.verification is Outcome.FAILED and run.rung < run.plan.top_rung
+    if has_next and (now.is_open or run.plan.is_by_hand or run.plan.latched):
+        return _cancelled(run) or Climb(run.rung + 1)
     return _conclude(run)
 
 
 def _conclude(run: Run) -> Finish:
+    after = f" after rung {run.rung} of {run.plan.top_rung}" if run.rung else ""
     if run.verification is Outcome.FAILED:
-        return Finish(RunOutcome.INEFFECTIVE, Reason.STILL_FIRING, "the alert still fires after the last step")
+        by_alert = all(check.condition is None for check in run.plan.verify)
+        reason = Reason.STILL_FIRING if by_alert else Reason.DID_NOT_HELP
+        return Finish(RunOutcome.INEFFECTIVE, reason, f"it did not help{after}: {run.verification_detail}")
     if run.verification is Outcome.UNKNOWN:
-        return Finish(RunOutcome.UNVERIFIED, Reason.NONE, "whether it helped could not be seen")
-    counted = run.plan.acts or run.plan.steps
+        detail = f"whether it helped could not be seen{after}: {run.verification_detail}"
+        return Finish(RunOutcome.UNVERIFIED, Reason.NO_VALUE, detail)
+    if run.has_acted and not run.plan.acts_of(run.rung):
+        # The rungs before did not help, or there would be no climbing to one that only tells people.
+        return Finish(RunOutcome.INEFFECTIVE, Reason.DID_NOT_HELP, f"no rung helped{after}, which only tells people")
+    counted = run.plan.acts_of(run.rung) or run.current_steps
     states = [(step, run.step(step.key)) for step in counted]
     done = [state for _, state in states if state.outcome is Outcome.SUCCEEDED]
     failed = [(step, state) for step, state in states if state.outcome is Outcome.FAILED]
     if done:
-        what = f"done, but for step {failed[0][0].name}, which failed" if failed else "all steps were done"
-        helped = " and the alert was resolved" if run.verification is Outcome.SUCCEEDED else ""
+        what = f"done, but for step {failed[0][0].name}, which failed" if failed else f"all steps were done{after}"
+        helped = f" and {run.verification_detail}" if run.verification is Outcome.SUCCEEDED else ""
         return Finish(RunOutcome.SUCCEEDED, Reason.NONE, f"{what}{helped}")
     if failed:
         step, state = failed[0]
@@ -475,11 +581,12 @@ def tell_gap(run: Run) -> timedelta:
 
 def _after_end(run: Run, now: Situation) -> Move:
     wakes: list[datetime] = []
-    for kind, is_due in (
-        (MessageKind.ESCALATE, is_to_escalate(run)),
-        (MessageKind.REPORT, bool(run.plan.report_to) and run.has_acted and run.plan.mode is Mode.ENFORCE),
+    for told in (
+        _message(run, MessageKind.ESCALATE, now) if is_to_escalate(run) else None,
+        _message(run, MessageKind.REPORT, now) if is_to_report(run) else None,
+        _tell_of_breakers(run, now),
+        *(_message(run, kind, now) for kind in run.lease_news if is_lease_news_told(run, kind)),
     ):
-        told = _message(run, kind, now) if is_due else None
         if isinstance(told, Sleep):
             assert told.until is not None
             wakes.append(told.until)
@@ -499,20 +606,32 @@ def _after_end(run: Run, now: Situation) -> Move:
     return Close() if move is None and still is None else Sleep(None)
 
 
+def is_to_report(run: Run) -> bool:
+    """Whether ``report`` is told how it ended."""
+    return bool(run.plan.report_to) and run.has_acted and run.plan.mode is Mode.ENFORCE
+
+
+def is_lease_news_told(run: Run, kind: MessageKind) -> bool:
+    """Whether people are told what became of what it changed; a run that ended for it has said so already."""
+    if not run.plan.escalate_to:
+        return False
+    return kind is not MessageKind.DRIFTED or run.reason is not Reason.DRIFTED
+
+
 def _message(run: Run, kind: MessageKind, now: Situation) -> Tell | Skip | Sleep | None:
-    state = run.step(f"message.{kind}")
+    state = run.step(message_key(kind))
     if state.outcome is not None:
         return None
     if kind is not MessageKind.REPORT and kind in now.has_told and not state.attempts:
-        return Skip(f"message.{kind}", Reason.COOLDOWN, "people were told of this a moment ago")
+        return Skip(message_key(kind), Reason.COOLDOWN, "people were told of this a moment ago")
     return _tell(run, kind, now.now)
 
 
-def _tell(run: Run, kind: MessageKind, now: datetime) -> Tell | Sleep:
-    attempts = run.step(f"message.{kind}").attempts
+def _tell(run: Run, kind: MessageKind, now: datetime, about: str = "") -> Tell | Sleep:
+    attempts = run.step(message_key(kind, about)).attempts
     if attempts and attempts[-1].retry_at is not None and attempts[-1].retry_at > now:
         return Sleep(attempts[-1].retry_at)
-    return Tell(kind, len(attempts) + 1)
+    return Tell(kind, len(attempts) + 1, about)
 
 
 def _resolved_steps(run: Run, now: Situation) -> Move | None:
@@ -564,8 +683,10 @@ def phase_of(run: Run, now: Situation) -> Phase:
     """Where the run is, for lists and metrics."""
     if run.outcome is not None:
         return Phase.ENDED
+    if run.open_question is not None:
+        return Phase.ASKING
     if run.is_admitted:
-        pending = any(run.step(step.key).outcome is None for step in run.plan.steps)
+        pending = any(run.step(step.key).outcome is None for step in run.current_steps)
         return Phase.ACTING if pending else Phase.VERIFYING
     return Phase.HOLDING if now.now < now.opened_at + run.plan.hold else Phase.WAITING
 
@@ -591,3 +712,14 @@ def waiting_text(waits_for: Sequence[str]) -> str:
     known = {reason.value: text for reason, text in WAITING_FOR.items()}
     texts = [known.get(reason, reason.replace("_", " ")) for rule, reason in pairs if rule != "busy"]
     return "; ".join(f"{text} ({busy})" if text == WAITING_FOR[Reason.BUSY_TARGET] else text for text in texts)
+
+
+def needs_word(run: Run, opened_at: datetime, gap_ended_at: datetime | None, now: datetime) -> bool:
+    """Whether it can be this run's turn now, so that the Alertmanagers are asked whether its subject fires."""
+    if run.outcome is not None or run.plan.is_by_hand or run.open_question is not None:
+        return False
+    if not run.is_admitted:
+        return now >= opened_at + run.plan.hold
+    assert run.judged_at is not None
+    answers = (question.answered_at for question in run.questions.values())
+    return is_judged_before(run, gap_ended_at, now) or any(at is not None and at > run.judged_at for at in answers)

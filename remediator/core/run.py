@@ -12,12 +12,16 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
+from remediator.core.action import JsonValue
+from remediator.core.condition import Seen
 from remediator.core.event import Event, EventType, utc_time
 from remediator.core.guard import Word
 from remediator.core.outcome import Outcome, RunOutcome
 from remediator.core.plan import Plan, PlannedStep, unpack_plan
+from remediator.core.playbook import Approval
 from remediator.core.policy import Mode
 from remediator.core.render import Context
+from remediator.core.verification import Watched
 from remediator.errors import Reason
 
 
@@ -26,6 +30,7 @@ class Phase(StrEnum):
 
     HOLDING = "holding"
     WAITING = "waiting"
+    ASKING = "asking"
     ACTING = "acting"
     VERIFYING = "verifying"
     ENDED = "ended"
@@ -33,12 +38,72 @@ class Phase(StrEnum):
 
 
 class MessageKind(StrEnum):
-    """The engine's own texts. The step key is ``message.<kind>``."""
+    """The engine's own texts."""
 
     WAITING = "waiting"
+    APPROVAL = "approval"
+    """Whether it may act; about each rung or step that is asked for."""
+    BREAKER = "breaker"
+    """That this run tripped one; about each."""
     REPORT = "report"
     ESCALATE = "escalate"
     STILL_FIRING = "still_firing"
+    LEASE_KEPT = "lease_kept"
+    UNDO_FAILED = "undo_failed"
+    DRIFTED = "drifted"
+
+
+def message_key(kind: MessageKind, about: str = "") -> str:
+    """The step key of one of the engine's own texts: ``message.escalate``, ``message.approval.rung.1``."""
+    return f"message.{kind.value}.{about}" if about else f"message.{kind.value}"
+
+
+def message_of(step_key: str) -> tuple[MessageKind, str]:
+    """Kind, and what it is about, of a ``message_key``."""
+    kind, _, about = step_key.removeprefix("message.").partition(".")
+    return MessageKind(kind), about
+
+
+def rung_key(rung: int) -> str:
+    """What a playbook's approval is asked for: each of its rungs; ``rung.0`` is a whole plan without a ladder."""
+    return f"rung.{rung}"
+
+
+def question_data(key: str, approval: Approval, rung: int) -> dict[str, JsonValue]:
+    """What ``approval_asked`` says.
+
+    Args:
+        key: ``rung_key`` or the key of the step that people are asked for.
+    """
+    expires_ms = int(approval.expires.total_seconds() * 1000)
+    return {"key": key, "ask": list(approval.ask), "expires_ms": expires_ms, "rung": rung}
+
+
+class Answer(StrEnum):
+    """What people said."""
+
+    OPEN = ""
+    GIVEN = "given"
+    DENIED = "denied"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """People were asked whether it may act.
+
+    Attributes:
+        ask: names of notification targets.
+        expires: of time in which the engine was up.
+        by, reason, answered_at: of the answer; "" and None while it is open.
+    """
+
+    asked_at: datetime
+    ask: tuple[str, ...]
+    expires: timedelta
+    answer: Answer = Answer.OPEN
+    by: str = ""
+    reason: str = ""
+    answered_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +138,7 @@ class StepState:
     Attributes:
         attempts: in order.
         outcome: None until the step has ended.
+        verification: how its own ``verify`` ended; a false one makes the step failed.
     """
 
     attempts: tuple[Attempt, ...] = ()
@@ -80,6 +146,7 @@ class StepState:
     reason: Reason = Reason.NONE
     detail: str = ""
     ended_at: datetime | None = None
+    verification: Outcome | None = None
 
     @property
     def open_attempt(self) -> Attempt | None:
@@ -101,7 +168,13 @@ class Run:
         waits_since: when its turn first came and it had to wait; None when it did not.
         waits_for: what it waits for now, as last recorded: ``rule:reason`` each, () when nothing.
         judged_at: of the newest verdict that allowed it.
+        rung: where it is on its ladder; 0 without one, and before its first verdict.
         planned_targets: ref → (uid, owner), as the allowing verdict saw them.
+        asked_targets: as they were when people were asked; None when nobody was, or it was judged since.
+        questions: ``rung_key`` or step key → what people were asked and said.
+        tripped: breakers that its verdict tripped.
+        watched: what is known of each check of the verification of a step (by its key) or of the rung ("").
+        lease_news: what became of what it changed, that people are told: kind → detail.
         fired_at_end: whether its subject still fired when it ended.
         outcome: None until it has ended; a settled run bears the outcome that settling gave it.
     """
@@ -113,9 +186,16 @@ class Run:
     waits_for: tuple[str, ...] = ()
     judged_at: datetime | None = None
     would_be: Word | None = None
+    rung: int = 0
     planned_targets: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    asked_targets: Mapping[str, tuple[str, str]] | None = None
+    questions: Mapping[str, Question] = field(default_factory=dict)
+    tripped: tuple[str, ...] = ()
     steps: Mapping[str, StepState] = field(default_factory=dict)
+    watched: Mapping[str, tuple[Watched, ...]] = field(default_factory=dict)
     verification: Outcome | None = None
+    verification_detail: str = ""
+    lease_news: Mapping[MessageKind, str] = field(default_factory=dict)
     cancelled_by: str = ""
     outcome: RunOutcome | None = None
     reason: Reason = Reason.NONE
@@ -129,8 +209,18 @@ class Run:
 
     @property
     def is_admitted(self) -> bool:
-        """It was allowed to act."""
+        """It was allowed to act, on the rung where it is."""
         return self.judged_at is not None
+
+    @property
+    def current_steps(self) -> tuple[PlannedStep, ...]:
+        """The steps of the rung where it is; all without a ladder."""
+        return self.plan.of_rung(self.rung)
+
+    @property
+    def open_question(self) -> str | None:
+        """The ``rung_key`` or step key that people are asked for and have not answered."""
+        return next((key for key, question in self.questions.items() if question.answer is Answer.OPEN), None)
 
     @property
     def has_acted(self) -> bool:
@@ -152,8 +242,8 @@ class Run:
 
     @property
     def steps_ended_at(self) -> datetime | None:
-        """When the last step ended."""
-        ends = [moment for step in self.plan.steps if (moment := self.step(step.key).ended_at) is not None]
+        """When the last step of its rung ended."""
+        ends = [moment for step in self.current_steps if (moment := self.step(step.key).ended_at) is not None]
         return max(ends, default=None)
 
     def find(self, key: str) -> PlannedStep | None:
@@ -203,8 +293,9 @@ def fold(events: Sequence[Event]) -> Run:
 def _after(run: Run, event: Event) -> Run:
     data: Mapping[str, Any] = event.data
     match event.type:
-        case EventType.PLAN_MADE:  # a second one: planned anew, and to be judged anew
-            return replace(run, plan=unpack_plan(data["plan"]), judged_at=None, planned_targets={})
+        case EventType.PLAN_MADE:  # a second one: planned anew, and to be judged and asked for anew
+            plan = unpack_plan(data["plan"])
+            return replace(run, plan=plan, judged_at=None, planned_targets={}, asked_targets=None, questions={})
         case EventType.PLAN_REFUSED:
             return replace(
                 run,
@@ -238,8 +329,49 @@ def _after(run: Run, event: Event) -> Run:
             return _with_step(run, data["step"], replace(before, attempts=(*before.attempts, attempt)))
         case EventType.ATTEMPT_FINISHED:
             return _after_attempt(run, event.at, data)
+        case EventType.VERIFICATION_LOOKED:
+            return replace(run, watched={**run.watched, data["step"]: tuple(_watched(one) for one in data["checks"])})
         case EventType.VERIFICATION_FINISHED:
-            return replace(run, verification=Outcome(data["outcome"]))
+            return _after_verification(run, data)
+        case EventType.RUNG_CLIMBED:
+            return _after_climb(run, data["to"])
+        case EventType.APPROVAL_ASKED:
+            question = Question(
+                asked_at=event.at, ask=tuple(data["ask"]), expires=timedelta(milliseconds=data["expires_ms"])
+            )
+            # Asking is no waiting, of which people are told.
+            return replace(
+                run,
+                questions={**run.questions, data["key"]: question},
+                asked_targets=run.planned_targets,
+                waits_since=None,
+                waits_for=(),
+            )
+        case EventType.APPROVAL_GIVEN | EventType.APPROVAL_DENIED:
+            answered = replace(
+                run.questions[data["key"]],
+                answer=Answer.GIVEN if event.type is EventType.APPROVAL_GIVEN else Answer.DENIED,
+                by=event.actor,
+                reason=data["reason"],
+                answered_at=event.at,
+            )
+            return replace(run, questions={**run.questions, data["key"]: answered})
+        case EventType.LEASE_KEPT:
+            return _with_lease_news(run, MessageKind.LEASE_KEPT, data["detail"])
+        case EventType.UNDO_FINISHED if data["outcome"] in (Outcome.FAILED, Outcome.UNKNOWN):
+            return _with_lease_news(run, MessageKind.UNDO_FAILED, data["detail"])
+        case EventType.LEASE_CLOSED if data["how"] != "undone":
+            return _with_lease_news(run, MessageKind.DRIFTED, data["detail"])
+        case (
+            EventType.LEASE_OPENED
+            | EventType.LEASE_RELEASED
+            | EventType.LEASE_CLOSED
+            | EventType.UNDO_REQUESTED
+            | EventType.UNDO_STARTED
+            | EventType.UNDO_FINISHED
+            | EventType.NOTE_ADDED
+        ):
+            return run  # leases have a store of their own, and notes are for people
         case EventType.CANCEL_REQUESTED:
             return replace(run, cancelled_by=event.actor)
         case EventType.RUN_FINISHED:
@@ -262,18 +394,55 @@ def _after(run: Run, event: Event) -> Run:
             raise ValueError(f"{event.type} is not an event of a run")
 
 
+def _watched(data: Mapping[str, Any]) -> Watched:
+    return Watched(
+        seen=Seen(data["seen"]) if data["seen"] else None,
+        met_since=utc_time(data["met_since"]) if data["met_since"] else None,
+        detail=data["detail"],
+        is_done=data["is_done"],
+        is_over=data["is_over"],
+    )
+
+
+def _after_verification(run: Run, data: Mapping[str, Any]) -> Run:
+    outcome, detail = Outcome(data["outcome"]), data["detail"]
+    if not data["step"]:
+        return replace(run, verification=outcome, verification_detail=detail)
+    state = replace(run.step(data["step"]), verification=outcome)
+    if outcome is Outcome.FAILED:
+        state = replace(state, outcome=Outcome.FAILED, reason=Reason.NOT_VERIFIED, detail=detail)
+    return _with_step(run, data["step"], state)
+
+
+def _after_climb(run: Run, rung: int) -> Run:
+    """On the next rung: judged, asked for and verified anew."""
+    watched = {key: seen for key, seen in run.watched.items() if key}
+    return replace(
+        run, rung=rung, judged_at=None, waits_since=None, waits_for=(), watched=watched, verification=None,
+        verification_detail="",
+    )  # fmt: skip
+
+
+def _with_lease_news(run: Run, kind: MessageKind, detail: str) -> Run:
+    return replace(run, lease_news={**run.lease_news, kind: detail})
+
+
 def _after_verdict(run: Run, at: datetime, data: Mapping[str, Any]) -> Run:
     word = Word(data["word"])
+    run = replace(run, tripped=(*run.tripped, *(name for name in data["tripped"] if name not in run.tripped)))
     if word is Word.WAIT:
         return replace(run, waits_since=run.waits_since or at, waits_for=tuple(data["waits_for"]), would_be=word)
     if word is Word.ALLOW:
         targets = {target["ref"]: (target["uid"], target["owner"]) for target in data["targets"]}
+        is_admitted = run.plan.mode is Mode.ENFORCE and not data["asks"]
         return replace(
             run,
-            judged_at=at if run.plan.mode is Mode.ENFORCE else None,
+            judged_at=at if is_admitted else run.judged_at,
+            rung=data["rung"],
             would_be=word,
             waits_for=(),
             planned_targets=targets,
+            asked_targets=None if is_admitted else run.asked_targets,
         )
     return replace(run, would_be=word)
 
