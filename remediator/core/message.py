@@ -50,18 +50,18 @@ WHAT_NOW = {
 """Lines after "What to do now: "; the first goes on in that line."""
 
 
-def message(kind: MessageKind, run: Run) -> tuple[str, str]:
+def message(kind: MessageKind, run: Run, about: str = "") -> tuple[str, str]:
     """Title and body of one of the engine's own texts. Raises nothing.
 
     Returns:
         Title, one line, at most ``TITLE_LIMIT`` characters, how it ended first: pagers cut the rest. Body, plain text.
     """
-    state, lines = _told(kind, run)
+    state, lines = _told(kind, run, about)
     title = cut(one_line(f"{state}: {run.plan.playbook}: {subject_text(run.plan)}"), TITLE_LIMIT)
     return title, "\n".join([*lines, "", *_where(run.plan)])
 
 
-def _told(kind: MessageKind, run: Run) -> tuple[str, list[str]]:
+def _told(kind: MessageKind, run: Run, about: str) -> tuple[str, list[str]]:
     match kind:
         case MessageKind.WAITING:
             return "still waiting to act", [
@@ -70,6 +70,19 @@ def _told(kind: MessageKind, run: Run) -> tuple[str, list[str]]:
                 "What to do now: if it cannot wait, act yourself, then cancel it:",
                 f"  remediator cancel {run.plan.run_id} --reason TEXT",
             ]
+        case MessageKind.APPROVAL:
+            return "may it act?", [
+                f"Playbook {run.plan.playbook} asks whether it may act ({about}).",
+                "Say yes or no:",
+                f"  remediator approve {run.plan.run_id} --reason TEXT",
+                f"  remediator deny {run.plan.run_id} --reason TEXT",
+            ]
+        case MessageKind.BREAKER:
+            return f"breaker {about} tripped", [
+                f"Nothing acts until a person resets it: remediator breaker reset {about} --reason TEXT"
+            ]
+        case MessageKind.LEASE_KEPT | MessageKind.UNDO_FAILED | MessageKind.DRIFTED:
+            return kind.value.replace("_", " "), [one_line(run.lease_news.get(kind, ""))]
         case MessageKind.STILL_FIRING:
             return "still fires after it was done", [
                 f"Playbook {run.plan.playbook} did all that it does, and the alert still fires.",

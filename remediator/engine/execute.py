@@ -155,6 +155,16 @@ class Executor:
         self._store.write(lambda tx: self._finish(tx, tried, result, told))
         return None
 
+    def would_change(self, run: Run, step: PlannedStep) -> bool:
+        """Whether a step would change anything, as its target is now; True where that cannot be seen. Read-only."""
+        action = self._actions[step.action]
+        try:
+            params = params_of(step, action, run.context(1))
+            return action.would_change(params, action.observe(params, self._clients))
+        except Exception as error:  # noqa: BLE001 what an action raises here is seen again when it acts
+            as_action_error(error)
+            return True
+
     def skip(self, run: Run, step_key: str, outcome: Outcome, reason: Reason, detail: str) -> None:
         """Record that a step is not carried out, or not gone on with. Raises StoreError."""
         data = {"step": step_key, "outcome": outcome.value, "reason": reason.value, "detail": detail}

@@ -4,7 +4,8 @@ It folds the run's events into its state, looks at the situation around it, asks
 comes next, and makes that move; each move ends in an event, so that the next look finds the next move. Nothing waits
 here: a hold, a wait, a retry, a verification is a due time. Killed anywhere, the next ``advance`` goes on from the log.
 
-    hold → its turn → verdict (reserve) → steps (execute) → verify → end → messages → ``resolved`` steps → closed
+    hold → its turn → verdict (reserve) → approval → verdict → steps (execute) → verify → next rung, or end → messages
+    → ``resolved`` steps → closed
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from remediator.core.guard import Word
 from remediator.core.match import Match
 from remediator.core.message import message
 from remediator.core.move import (
+    Ask,
+    Climb,
     Close,
     Finish,
     Heard,
@@ -33,19 +36,19 @@ from remediator.core.move import (
     Sleep,
     Tell,
     Try,
-    Verified,
+    Verify,
     WaitForWord,
-    is_judged_before,
+    needs_word,
     next_move,
     phase_of,
     tell_gap,
-    tell_waiting_at,
+    tell_next_at,
 )
 from remediator.core.outcome import Outcome, RunOutcome
 from remediator.core.plan import Actions, PlannedStep, make_plan, pack_plan, planned_message
 from remediator.core.policy import Mode
 from remediator.core.retry import RetryPolicy
-from remediator.core.run import MessageKind, Phase, Run, fold
+from remediator.core.run import MessageKind, Phase, Run, fold, message_key, message_of, question_data
 from remediator.engine.clock import Clock
 from remediator.engine.dispatch import Dispatch, Duty
 from remediator.engine.ending import end_run
@@ -54,12 +57,13 @@ from remediator.engine.life import Life
 from remediator.engine.record import Recorder
 from remediator.engine.reload import Reloader
 from remediator.engine.reserve import PauseSource, Reserver
+from remediator.engine.verify import Verifier
 from remediator.errors import Reason
 from remediator.store import Connection, audit, runs, subjects
 from remediator.store.engine import Store
 from remediator.store.writer import Tx
 
-Ask = Callable[[frozenset[str], datetime], Heard]
+Hear = Callable[[frozenset[str], datetime], Heard]
 """Asks the Alertmanagers whether any of these label sets (``label_key``) fires, later than their last word."""
 
 ASK_AGAIN = timedelta(seconds=30)
@@ -80,26 +84,28 @@ class Pipeline:
         actions: Actions,
         reserver: Reserver,
         executor: Executor,
+        verifier: Verifier,
         clock: Clock,
         life: Life,
         pause: PauseSource,
     ) -> None:
         self._store = store
         self._pause = pause
-        self._ask: Ask | None = None
+        self._ask_alertmanagers: Hear | None = None
         self._recorder = recorder
         self._reloader = reloader
         self._actions = actions
         self._reserver = reserver
         self._executor = executor
+        self._verifier = verifier
         self._clock = clock
         self._life = life
         self._dispatch: Dispatch | None = None
 
-    def attach(self, dispatch: Dispatch, ask: Ask | None) -> None:
+    def attach(self, dispatch: Dispatch, hear: Hear | None) -> None:
         """Whom to wake when a run's end frees others, and whom to ask what fires (None = deliveries alone say it)."""
         self._dispatch = dispatch
-        self._ask = ask
+        self._ask_alertmanagers = hear
 
     def advance(self, run_id: str, duty: Duty) -> datetime | None:
         """Do all that can be done now: the messages that no act of this run waits for, or all the rest.
@@ -121,7 +127,7 @@ class Pipeline:
                 self._let_tell(run_id)
                 if run.outcome is not None or not isinstance(move, Tell):
                     return None
-                # That it waits is told while it waits: should its turn have come, it takes it.
+                # That it waits or asks is told meanwhile: should its turn have come, it takes it.
                 move = next_move(run, replace(now, is_quiet=True))
             match move:
                 case Sleep(until):
@@ -133,25 +139,30 @@ class Pipeline:
                     self._replan(run)
                 case WaitForWord(why):
                     return self._wait_for_word(run, now, why)
-                case Judge():
-                    verdict, again = self._reserver.reserve(run, self._reloader.now.playbooks.policy)
+                case Judge(rung, asks):
+                    verdict, again = self._reserver.reserve(run, rung, self._reloader.now.playbooks.policy, asks=asks)
                     if verdict.word is Word.WAIT and run.plan.mode is Mode.ENFORCE:
                         return self._sleep_waiting(run, again)
                     if verdict.word is Word.REFUSE:
                         self._wake_waiting()
+                case Ask(step):
+                    self._ask(run, step)
                 case Try(step, number):
                     self._try(run, now, step, number, None)
-                case Tell(kind, number):
-                    self._try(run, now, self._message(run, kind), number, kind)
+                case Tell(kind, number, about):
+                    self._try(run, now, self._message(run, kind, about), number, kind)
                 case Look(step_key):
                     again = self._executor.look(run, self._step(run, step_key))
                     if again is not None:
                         return self._sleep(run, now, again)
                 case Skip(step_key, reason, detail, outcome):
                     self._executor.skip(run, step_key, outcome, reason, detail)
-                case Verified(outcome, detail):
-                    data = {"outcome": outcome.value, "detail": detail}
-                    self._append(run, EventType.VERIFICATION_FINISHED, data, outcome=outcome.value)
+                case Verify(step_key):
+                    again = self._verifier.look(run, step_key, now)
+                    if again is not None:
+                        return self._sleep(run, now, again)
+                case Climb(rung):
+                    self._climb(run, rung)
                 case Finish():
                     self._finish(run, move)
                 case _:
@@ -176,6 +187,7 @@ class Pipeline:
             pause = self._pause(conn)
             told = {kind: runs.told_at(conn, plan.playbook, plan.per_key, ending_of(kind, run)) for kind in MessageKind}
             is_reopened = bool(plan.resolved) and runs.is_reopened(conn, plan)
+            start_rung = self._start_rung(conn, run, now)
         in_force = self._reloader.now
         gap = tell_gap(run)
         return Situation(
@@ -195,7 +207,19 @@ class Pipeline:
             heard=self._hear(run, subject, firing, last_word_at),
             has_told=frozenset(kind for kind, at in told.items() if at is not None and now < at + gap),
             is_reopened=is_reopened,
+            start_rung=start_rung,
         )
+
+    def _start_rung(self, conn: Connection, run: Run, now: datetime) -> int:
+        """Where a run begins on its ladder when its turn comes: one above the last one, if that was lately."""
+        plan = run.plan
+        if plan.ladder is None or run.rung:
+            return run.rung
+        last = runs.last_rung(conn, plan.playbook, plan.per_key, plan.run_id)
+        turn_at = run.waits_since or now
+        if last is None or turn_at - last[0] > plan.ladder:
+            return 1
+        return min(last[1] + 1, plan.top_rung)
 
     def _hear(
         self,
@@ -205,22 +229,27 @@ class Pipeline:
         last_word_at: datetime,
     ) -> Heard | None:
         """Ask the Alertmanagers, if its turn is what this is about."""
-        has_turn = not run.is_admitted and self._clock.now() >= subject.opened_at + run.plan.hold
-        is_judged_anew = is_judged_before(run, self._life.long_gap_ended_at, self._clock.now())
-        if self._ask is None or run.outcome is not None or run.plan.is_by_hand or not (has_turn or is_judged_anew):
+        now, gap_ended_at = self._clock.now(), self._life.long_gap_ended_at
+        if self._ask_alertmanagers is None or not needs_word(run, subject.opened_at, gap_ended_at, now):
             return None
-        return self._ask(firing, last_word_at)
+        return self._ask_alertmanagers(firing, last_word_at)
 
     def _step(self, run: Run, step_key: str) -> PlannedStep:
         found = run.find(step_key)
         if found is not None:
             return found
-        return self._message(run, MessageKind(step_key.partition(".")[2]))
+        return self._message(run, *message_of(step_key))
 
-    def _message(self, run: Run, kind: MessageKind) -> PlannedStep:
-        title, body = message(kind, run)
-        to = run.plan.report_to if kind is MessageKind.REPORT else run.plan.escalate_to
-        return planned_message(f"message.{kind.value}", to, title, body, self._actions, MESSAGE_RETRY)
+    def _message(self, run: Run, kind: MessageKind, about: str) -> PlannedStep:
+        title, body = message(kind, run, about)
+        match kind:
+            case MessageKind.REPORT:
+                to = run.plan.report_to
+            case MessageKind.APPROVAL:
+                to = run.questions[about].ask
+            case _:
+                to = run.plan.escalate_to
+        return planned_message(message_key(kind, about), to, title, body, self._actions, MESSAGE_RETRY)
 
     # -- moves
 
@@ -233,6 +262,27 @@ class Pipeline:
             self._finish(run, refused)
         else:  # a step for when it is over: the run has ended already
             self._executor.skip(run, step.key, Outcome.FAILED, refused.reason, refused.detail)
+
+    def _ask(self, run: Run, step: PlannedStep) -> None:
+        """Ask people for one step; one with nothing to change asks nobody."""
+        assert step.approval is not None
+        if not self._executor.would_change(run, step):
+            detail = "there was nothing to change, and nobody was asked"
+            self._executor.skip(run, step.key, Outcome.UNCHANGED, Reason.ALREADY_SO, detail)
+            return
+        self._append(run, EventType.APPROVAL_ASKED, question_data(step.key, step.approval, run.rung))
+
+    def _climb(self, run: Run, rung: int) -> None:
+        """Go on with the next rung; what was changed stays reserved, the place among those at work does not."""
+        data: dict[str, JsonValue] = {"from": run.rung, "to": rung, "detail": run.verification_detail}
+        now = self._clock.now()
+
+        def work(tx: Tx) -> list[str]:
+            runs.give_place_back(tx.conn, run.plan.run_id)
+            self._recorder.append_to_run(tx, run.plan, run.n_events + 1, EventType.RUNG_CLIMBED, now, data)
+            return self._may_go_on(tx.conn)
+
+        self.wake(self._store.write(work))
 
     def _finish(self, run: Run, end: Finish) -> None:
         now = self._clock.now()
@@ -320,7 +370,7 @@ class Pipeline:
 
     def _sleep_waiting(self, run: Run, again: datetime | None) -> datetime | None:
         latest = self.run(run.plan.run_id)
-        tell_at, now = tell_waiting_at(latest), self._clock.now()
+        tell_at, now = tell_next_at(latest), self._clock.now()
         if tell_at is not None and tell_at <= now:
             self._let_tell(run.plan.run_id)
             tell_at = None
