@@ -16,29 +16,34 @@ from remediator import __version__
 from remediator.actions import REGISTRY
 from remediator.clients.alertmanager import Alertmanager, Login
 from remediator.clients.dockerd import Dockerd, DockerdReader
+from remediator.clients.http import Login as HttpLogin
 from remediator.clients.notifier import AppriseNotifier
-from remediator.clients.ports import AlertmanagerReader, Clients, DockerHost, ReadOnlyClients
+from remediator.clients.ports import AlertmanagerReader, Clients, DockerHost, PrometheusReader, ReadOnlyClients
+from remediator.clients.prometheus import Prometheus
 from remediator.core.action import JsonValue
 from remediator.core.alert import RawDelivery
 from remediator.core.event import Event, EventType, RecordedEvent, utc_text
-from remediator.core.run import Phase
+from remediator.core.run import Phase, Run
 from remediator.engine.clock import Clock, SystemClock
+from remediator.engine.conditions import Conditions
 from remediator.engine.dispatch import Dispatch
 from remediator.engine.dryrun import Wiring, dry_run
 from remediator.engine.execute import Executor
 from remediator.engine.life import Life
 from remediator.engine.people import PauseSwitch, People, find_run
 from remediator.engine.pipeline import Pipeline
+from remediator.engine.question import Asked, events_of, newest_question
 from remediator.engine.receive import Intake, Receipt, Receiver
 from remediator.engine.reconcile import Reconciler
 from remediator.engine.record import Recorder
 from remediator.engine.recover import Keeper, recover
 from remediator.engine.reload import Reloader
 from remediator.engine.reserve import Reserver
+from remediator.engine.verify import Verifier
 from remediator.errors import PlaybooksRefusedError, RequestError, StoreUnavailableError
 from remediator.loading import LoadContext, Loaded, load
 from remediator.settings import Settings, notify_urls, read_secret_file, secret_values
-from remediator.store import audit, inbox, room, runs, subjects
+from remediator.store import Connection, audit, inbox, room, runs, subjects
 from remediator.store.connection import store_path
 from remediator.store.engine import Store, open_readonly, open_store
 from remediator.store.runs import RunRow
@@ -83,6 +88,7 @@ def load_playbooks(settings: Settings, paths: Sequence[Path] = ()) -> Loaded:
         default_escalate_to=settings.escalate_to,
         public_url=settings.public_url,
         actions=REGISTRY,
+        fleets=settings.to_fleets(),
     )
     return load(list(paths or settings.playbooks), context=context)
 
@@ -114,6 +120,7 @@ def build_app(settings: Settings) -> App:
         dockers={name: Dockerd(host) for name, host in docker_hosts(settings).items()},
         notifier=AppriseNotifier(urls),
         notify_targets=tuple(sorted(urls)),
+        prometheus=prometheus_readers(settings),
     )
     return App(settings, clients, alertmanagers=alertmanager_readers(settings))
 
@@ -130,6 +137,23 @@ def alertmanager_readers(settings: Settings) -> dict[str, AlertmanagerReader]:
     return {url: Alertmanager(url, login) for url in wanted.urls}
 
 
+def prometheus_readers(settings: Settings) -> dict[str, PrometheusReader]:
+    """The configured Prometheus servers by name."""
+    return {
+        name: Prometheus(
+            name,
+            server.url,
+            HttpLogin(
+                token=_secret(server.token_file),
+                username=server.username,
+                password=_secret(server.password_file),
+                tls_ca=str(server.tls_ca or ""),
+            ),
+        )
+        for name, server in settings.prometheus.servers.items()
+    }
+
+
 def _secret(file: Path | None) -> Callable[[], str] | None:
     return None if file is None else (lambda: read_secret_file(file)[0])
 
@@ -144,6 +168,7 @@ def read_only_clients(settings: Settings) -> ReadOnlyClients:
     return ReadOnlyClients(
         dockers={name: DockerdReader(host) for name, host in docker_hosts(settings).items()},
         notify_targets=tuple(sorted(settings.notify)),
+        prometheus=prometheus_readers(settings),
     )
 
 
@@ -216,11 +241,16 @@ class App:
         self._recorder = recorder
         pause = PauseSwitch(settings.pause_file)
         self._pause = pause
+        self.conditions = Conditions(clients.prometheus, self.metrics)
         self._life = Life(store, when)
         self._reloader = Reloader(load or (lambda: load_playbooks(settings)), store, recorder, when, self.metrics)
         reserver = Reserver(store, recorder, REGISTRY, clients, when, pause)
         executor = Executor(store, recorder, REGISTRY, clients, when, **({} if jitter is None else {"jitter": jitter}))
-        self.pipeline = Pipeline(store, recorder, self._reloader, REGISTRY, reserver, executor, when, self._life, pause)
+        conditions = Conditions(clients.prometheus, self.metrics)
+        verifier = Verifier(store, recorder, conditions)
+        self.pipeline = Pipeline(
+            store, recorder, self._reloader, REGISTRY, reserver, executor, verifier, when, self._life, pause
+        )
         self._dispatch = Dispatch(self.pipeline.advance, when, settings.workers, recorder.note_bug)
         self._intake = Intake(
             store, recorder, self._reloader, REGISTRY, when, self._life, self._dispatch, settings.expire_after
@@ -228,7 +258,7 @@ class App:
         self._receiver = Receiver(store, recorder, self._intake, self.metrics)
         self._reconciler = self._make_reconciler(alertmanagers or {})
         self.pipeline.attach(self._dispatch, self._reconciler.hear if self._reconciler is not None else None)
-        self._people = People(store, recorder, self._reloader, REGISTRY, when, self._dispatch)
+        self._people = People(store, recorder, self._reloader, REGISTRY, when, self._dispatch, self._life)
         self._keeper = Keeper(
             self._life,
             self._intake,
@@ -236,7 +266,7 @@ class App:
             self._dispatch,
             watched=settings.playbooks if settings.watch_playbooks and load is None else (),
             on_change=lambda: self.reload("file change"),
-            on_beat=self._look_at_pause_file,
+            on_beat=self._beat,
             note_bug=recorder.note_bug,
         )
         self._watch_gauges()
@@ -415,6 +445,10 @@ class App:
         if not self._reloader.now.playbooks.playbooks:
             log.warning("no playbook is in force: nothing will be done about any alert")
 
+    def _beat(self) -> None:
+        self.conditions.probe()
+        self._look_at_pause_file()
+
     def _look_at_pause_file(self) -> None:
         if self._pause.has_file_changed():
             recover(self._store, self._dispatch)
@@ -425,7 +459,7 @@ class App:
         with self._store.read() as conn:
             n_episodes, n_subjects = subjects.n_open(conn)
             pause = self._pause(conn)
-            waiting = [_run_dict(row) for row in runs.list_runs(conn, "open", 100)]
+            waiting = [self._run_dict(conn, row) for row in runs.list_runs(conn, "open", 100)]
             unsettled = runs.unsettled(conn)
             phases = runs.count_by_phase(conn)
             n_adopted = subjects.n_adopted(conn)
@@ -453,7 +487,7 @@ class App:
     def runs(self, limit: int, state: str) -> list[dict[str, Any]]:
         """Runs, newest first; ``state`` is open, ended or all."""
         with self._store.read() as conn:
-            return [_run_dict(row) for row in runs.list_runs(conn, state, limit)]
+            return [self._run_dict(conn, row) for row in runs.list_runs(conn, state, limit)]
 
     def run(self, run_id: str) -> dict[str, Any]:
         """One run with its events.
@@ -463,7 +497,8 @@ class App:
         """
         with self._store.read() as conn:
             row = find_run(conn, run_id)
-            recorded = sorted(audit.events_of_run(conn, row.id), key=lambda one: one.seq)
+            shown = self._run_dict(conn, row)
+            recorded = events_of(conn, row.id)
         events = [
             {
                 "seq": one.seq,
@@ -476,7 +511,15 @@ class App:
             }
             for one in recorded
         ]
-        return {**_run_dict(row), "events": events}
+        return {**shown, "events": events}
+
+    def _run_dict(self, conn: Connection, row: RunRow) -> dict[str, Any]:
+        """A run as the API gives it."""
+        asked = self._asked(conn, row.id)[1] if row.phase is Phase.ASKING else None
+        return _run_dict(row, asked if asked is not None and asked.is_open else None)
+
+    def _asked(self, conn: Connection, run_id: str) -> tuple[Run, Asked | None]:
+        return newest_question(events_of(conn, run_id), self._life.gaps, self._clock.now())
 
     # -- people
 
@@ -495,6 +538,27 @@ class App:
     def settle(self, run_id: str, happened: bool, actor: str, reason: str) -> dict[str, Any]:
         """See ``People.settle``."""
         return self._people.settle(run_id, happened=happened, actor=actor, reason=reason)
+
+    def approve(self, run_id: str, actor: str, reason: str, question: int = 0) -> dict[str, Any]:
+        """See ``People.approve``."""
+        return self._people.approve(run_id, actor, reason, question)
+
+    def deny(self, run_id: str, actor: str, reason: str, question: int = 0) -> dict[str, Any]:
+        """See ``People.deny``."""
+        return self._people.deny(run_id, actor, reason, question)
+
+    def note(self, run_id: str, actor: str, text: str) -> dict[str, Any]:
+        """See ``People.note``."""
+        return self._people.note(run_id, actor, text)
+
+    def question(self, run_id: str) -> tuple[Run, Asked | None]:
+        """A run, and what people were last asked about it, None when they were not.
+
+        Raises:
+            RequestError: 404.
+        """
+        with self._store.read() as conn:
+            return self._asked(conn, find_run(conn, run_id).id)
 
     def run_by_hand(
         self, playbook: str, labels: Mapping[str, str], annotations: Mapping[str, str], actor: str
@@ -556,7 +620,7 @@ class App:
             return question(conn)
 
 
-def _run_dict(row: RunRow) -> dict[str, Any]:
+def _run_dict(row: RunRow, asked: Asked | None) -> dict[str, Any]:
     return {
         "run_id": row.id,
         "playbook": row.playbook,
@@ -570,4 +634,7 @@ def _run_dict(row: RunRow) -> dict[str, Any]:
         "ended_at": utc_text(row.ended_at) if row.ended_at is not None else "",
         "due_at": utc_text(row.due_at) if row.due_at is not None else "",
         "has_acted": row.has_acted,
+        "asks": list(asked.question.ask) if asked is not None else [],
+        "question": asked.number if asked is not None else 0,
+        "expires_at": utc_text(asked.expires_at) if asked is not None else "",
     }

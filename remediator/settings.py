@@ -36,7 +36,9 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, EnvSettingsSource, InitSettingsSource, SettingsConfigDict
 
+from remediator.core.action import TargetKind
 from remediator.core.playbook import LabelMap
+from remediator.core.policy import Fleet
 from remediator.core.units import parse_duration
 from remediator.errors import SettingsError
 
@@ -86,6 +88,20 @@ def _from_json(value: object) -> object:
         return json.loads(value)
     except ValueError as error:
         raise ValueError("in a variable a list of tables is written as JSON, and this is not JSON") from error
+
+
+def _base_url(url: str) -> str:
+    """Of an API of others, as it is shown in errors and metrics."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https"):
+        raise ValueError("must begin with http:// or https://")
+    if "@" in parts.netloc:
+        raise ValueError("must not hold a user or password, which would be shown; use username, password_file")
+    if not parts.hostname:
+        raise ValueError("must name a host: http://host:port")
+    if parts.query or parts.fragment:
+        raise ValueError("must end with its path: what comes after ? or # would be shown, and not be sent")
+    return url.rstrip("/")
 
 
 def _size(value: object) -> object:
@@ -199,12 +215,39 @@ class AlertmanagerSettings(_Table):
     @field_validator("urls")
     @classmethod
     def _http_urls(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        for url in value:
-            if urlsplit(url).scheme not in ("http", "https"):
-                raise ValueError("must begin with http:// or https://")
-            if "@" in urlsplit(url).netloc:
-                raise ValueError("must not hold a user or password, which would be shown; use username, password_file")
-        return tuple(url.rstrip("/") for url in value)
+        return tuple(_base_url(url) for url in value)
+
+
+class PrometheusServerSettings(_Table):
+    """One Prometheus to ask, by the name of the cluster that it watches."""
+
+    url: str = Field(description="Base URL, with its path where it has one: http://prometheus:9090.")
+    token_file: Path | None = Field(default=None, description="File with a bearer token for the API.")
+    username: str = Field(default="", description="For HTTP basic.")
+    password_file: Path | None = Field(default=None, description="File with the password for HTTP basic.")
+    tls_ca: Path | None = Field(default=None, description="CA that signed its certificate.")
+
+    @field_validator("url")
+    @classmethod
+    def _http_url(cls, value: str) -> str:
+        return _base_url(value)
+
+
+class PrometheusSettings(_Table):
+    """Prometheus servers to ask. Without any, what a condition must say is never known."""
+
+    servers: dict[str, PrometheusServerSettings] = Field(
+        default_factory=dict,
+        description="By cluster: a run asks the one called like its alert's cluster, or the only one.",
+    )
+
+
+class FleetSettings(_Table):
+    """Targets of one kind under a name, so that limits can be shares of them: how many are there?"""
+
+    kind: TargetKind = Field(description="What it counts: container, node, pod or gpu.")
+    size: Annotated[int, Field(ge=1)] | None = Field(default=None, description="How many there are.")
+    query: str = Field(default="", description="PromQL that gives their number, instead of size.")
 
 
 class ReconcileSettings(_Table):
@@ -269,6 +312,10 @@ class Settings(BaseSettings):
         default=AlertmanagerSettings(), description="Alertmanagers to ask what fires."
     )
     reconcile: ReconcileSettings = Field(default=ReconcileSettings(), description="What their answers may do.")
+    prometheus: PrometheusSettings = Field(
+        default=PrometheusSettings(), description="Prometheus servers to ask whether it helped."
+    )
+    fleets: dict[str, FleetSettings] = Field(default_factory=dict, description="What limits can be shares of, by name.")
     notify: dict[str, NotifySettings] = Field(default_factory=dict, description="Notification targets by name.")
     report_to: Texts = Field(default=(), description="Targets told how a run ended, where a playbook names none.")
     escalate_to: Texts = Field(default=(), description="Targets told of an end without a fix, where it names none.")
@@ -364,7 +411,15 @@ class Settings(BaseSettings):
             cluster=self.label_map.cluster,
             node=self.label_map.node,
             only_host=hosts[0] if len(hosts) == 1 else "",
+            prometheus=tuple(self.prometheus.servers),
         )
+
+    def to_fleets(self) -> dict[str, Fleet]:
+        """The fleets as the core reads them, by name."""
+        return {
+            name: Fleet(name=name, kind=fleet.kind, size=fleet.size, query=fleet.query)
+            for name, fleet in self.fleets.items()
+        }
 
 
 def load_settings(
@@ -695,10 +750,16 @@ def _contradictions(settings: Settings) -> Iterator[tuple[tuple[str | int, ...],
             yield (*place, "url"), "TLS is for tcp:// alone"
     if settings.reconcile.starts and not (settings.alertmanager.urls and settings.alertmanager.receiver):
         yield ("reconcile", "starts"), "needs alertmanager.urls and alertmanager.receiver"
-    if bool(settings.alertmanager.username) != (settings.alertmanager.password_file is not None):
-        yield ("alertmanager", "username"), "username and password_file go together"
-    if settings.alertmanager.username and settings.alertmanager.token_file is not None:
-        yield ("alertmanager", "token_file"), "give a token_file, or username and password_file, not both"
+    for table, login in _logins(settings):
+        if bool(login.username) != (login.password_file is not None):
+            yield (*table, "username"), "username and password_file go together"
+        if login.username and login.token_file is not None:
+            yield (*table, "token_file"), "give a token_file, or username and password_file, not both"
+    for name, fleet in settings.fleets.items():
+        if (fleet.size is None) is (not fleet.query.strip()):
+            yield ("fleets", name), "needs either size or query"
+        elif fleet.query and not settings.prometheus.servers:
+            yield ("fleets", name, "query"), "there is no Prometheus to ask; add prometheus.servers.NAME.url"
     for name, target in settings.notify.items():
         if not (target.urls or target.urls_file or target.urls_env):
             yield ("notify", name), "needs urls, urls_file or urls_env"
@@ -708,23 +769,34 @@ def _contradictions(settings: Settings) -> Iterator[tuple[tuple[str | int, ...],
                 yield (field,), f"there is no notify.{name}{_did_you_mean(name, settings.notify, str)}"
 
 
+def _logins(
+    settings: Settings,
+) -> Iterator[tuple[tuple[str, ...], AlertmanagerSettings | PrometheusServerSettings]]:
+    """The tables that say how others' APIs let us in, each with its place."""
+    yield ("alertmanager",), settings.alertmanager
+    for name, server in settings.prometheus.servers.items():
+        yield ("prometheus", "servers", name), server
+
+
 def secret_files(settings: Settings) -> Iterator[tuple[str, Path]]:
     """The files that ``read_secret_file`` reads, each with the place in the settings that names it."""
     for token in settings.auth.tokens:
         yield f"auth.tokens, {token.name}", token.file
     for basic in settings.auth.basic:
         yield f"auth.basic, {basic.username}", basic.password_file
-    for field in ("token_file", "password_file"):
-        if (file := getattr(settings.alertmanager, field)) is not None:
-            yield f"alertmanager.{field}", file
+    for place, login in _logins(settings):
+        for field in ("token_file", "password_file"):
+            if (file := getattr(login, field)) is not None:
+                yield ".".join((*place, field)), file
     for name, target in settings.notify.items():
         if target.urls_file is not None:
             yield f"notify.{name}.urls_file", target.urls_file
 
 
 def _plain_files(settings: Settings) -> Iterator[tuple[str, Path]]:
-    if settings.alertmanager.tls_ca is not None:
-        yield "alertmanager.tls_ca", settings.alertmanager.tls_ca
+    for place, login in _logins(settings):
+        if login.tls_ca is not None:
+            yield ".".join((*place, "tls_ca")), login.tls_ca
     for name in ("tls_cert", "tls_key", "tls_client_ca"):
         if (file := getattr(settings, name)) is not None:
             yield name, file

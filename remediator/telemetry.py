@@ -196,6 +196,12 @@ class Metrics:
             ("url",),
             registry=registry,
         )
+        self.prometheus_ok = Gauge(
+            "remediator_prometheus_ok",
+            "1 when the Prometheus of this name answered when it was last asked, 0 when it did not.",
+            ("server",),
+            registry=registry,
+        )
         self.missed_alerts = Gauge(
             "remediator_missed_alerts",
             "Alerts that an Alertmanager lists for our receiver and that were never delivered here.",

@@ -29,7 +29,7 @@ from remediator.core.playbook import (
     Playbook,
     Step,
 )
-from remediator.core.policy import Limit, Mode, Policy, ProtectLine
+from remediator.core.policy import Fleet, Limit, Mode, Policy, ProtectLine
 from remediator.core.render import ParamTemplate, is_late
 from remediator.core.retry import RetryPolicy
 from remediator.core.units import cut, print_duration
@@ -83,6 +83,7 @@ class LoadContext:
         notify_targets: names that messages may be sent to.
         default_report_to, default_escalate_to: where a playbook names none.
         actions: the registry.
+        fleets: by name, from the settings; what shares are of.
     """
 
     label_map: LabelMap = field(default_factory=LabelMap)
@@ -93,6 +94,7 @@ class LoadContext:
     default_report_to: tuple[str, ...] = ()
     default_escalate_to: tuple[str, ...] = ()
     actions: Actions = field(default_factory=dict)
+    fleets: Mapping[str, Fleet] = field(default_factory=dict)
 
 
 def merge_policies(policies: Sequence[tuple[Document, PolicyKeys]]) -> Policy:
