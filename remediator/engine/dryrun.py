@@ -127,7 +127,7 @@ def _match(match: Match | MissingPer, alert: Alert, group: AlertGroup, wiring: W
         return shown
     run = Run(plan=plan, n_events=0, created_at=wiring.now)
     # Asked before the snapshot is opened: an engine that is slow to answer must not keep the log from being cut.
-    asked = ask_targets(plan, wiring.actions, wiring.clients, wiring.now, run.context(1))
+    asked = ask_targets(plan, 0, wiring.actions, wiring.clients, wiring.now, run.context(1))
     shown["steps"] = [_step(step, asked) for step in plan.steps]
     shown["resolved"] = [_step(step, asked) for step in plan.resolved]
     shown["verify"] = [{"alert": "resolved", "within": print_duration(check.within)} for check in plan.verify]

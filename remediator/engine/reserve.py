@@ -8,7 +8,7 @@ passed in with its age.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -21,7 +21,7 @@ from remediator.core.outcome import RunOutcome
 from remediator.core.plan import Actions, Plan, PlannedStep
 from remediator.core.policy import Mode, Policy
 from remediator.core.render import Context
-from remediator.core.run import Phase, Run
+from remediator.core.run import Phase, Run, rung_key
 from remediator.core.units import cut
 from remediator.engine.clock import Clock
 from remediator.engine.ending import end_run
@@ -47,15 +47,16 @@ JUDGE_AGAIN = timedelta(minutes=10)
 look asks the targets' systems."""
 
 
-def ask_targets(plan: Plan, actions: Actions, clients: Any, now: datetime, context: Context) -> AskedTargets:
-    """Ask each action that may run what it touches. Read-only. Raises nothing that an action may raise.
+def ask_targets(plan: Plan, rung: int, actions: Actions, clients: Any, now: datetime, context: Context) -> AskedTargets:
+    """Ask each action of a rung that may run what it touches. Read-only. Raises nothing that an action may raise.
 
     Args:
+        rung: 0 where there is no ladder.
         clients: the looking side is enough.
         context: for params with late values; those that name a target have none.
     """
     by_step: dict[str, Targeting] = {}
-    for step in plan.acts:
+    for step in plan.acts_of(rung):
         try:
             by_step[step.key] = targets_of(step, actions, clients, context)
         except ActionError as error:
@@ -73,9 +74,11 @@ class Away:
         self._lock = threading.Lock()
         self._until: dict[str, tuple[datetime, RuleAnswer]] = {}
 
-    def ask(self, plan: Plan, now: Callable[[], datetime], look: Callable[[], AskedTargets]) -> AskedTargets:
-        """Look, unless a host of this plan has just not answered."""
-        places = sorted({_place_of(step) for step in plan.acts})
+    def ask(
+        self, steps: Sequence[PlannedStep], now: Callable[[], datetime], look: Callable[[], AskedTargets]
+    ) -> AskedTargets:
+        """Look, unless a host of these steps has just not answered."""
+        places = sorted({_place_of(step) for step in steps})
         with self._lock:
             for place in places:
                 until, problem = self._until.get(place, (None, None))
@@ -133,7 +136,9 @@ def gather(
     busy = runs.taken(conn, refs, plan.run_id)
     n_ahead = 0
     if not run.is_admitted:
-        busy = {**runs.awaited(conn, refs, plan.run_id, run.created_at), **busy}
+        # What it holds from the rung before is not theirs who wait for it, however old they are.
+        wanted_anew = refs.keys() - runs.held(conn, plan.run_id).keys()
+        busy = {**runs.awaited(conn, wanted_anew, plan.run_id, run.created_at), **busy}
         n_ahead = runs.n_ahead(conn, plan.run_id, run.created_at)
     acted = runs.acted_at(conn, plan.playbook, plan.per_key, plan.run_id)
     if not run.is_admitted and runs.is_about_to_act(conn, plan.playbook, plan.per_key, plan.run_id):
@@ -171,11 +176,15 @@ class Reserver:
         self._clients = clients
         self._clock = clock
 
-    def reserve(self, run: Run, policy: Policy) -> tuple[Verdict, datetime | None]:
+    def reserve(self, run: Run, rung: int, policy: Policy, *, asks: bool) -> tuple[Verdict, datetime | None]:
         """Ask, judge, and on allow reserve; all of it recorded.
 
         A refusal ends the run. A wait is recorded when what it waits for has changed. A playbook that observes is
         judged and reserves nothing.
+
+        Args:
+            rung: that it is about to begin, or is at; 0 where there is no ladder.
+            asks: people are to be asked first: on allow they are, and nothing is reserved.
 
         Returns:
             The verdict, and when to judge again where it is wait.
@@ -183,29 +192,34 @@ class Reserver:
         Raises:
             StoreError: nothing was decided.
         """
+        plan, now = run.plan, self._clock.now
         asked = self._away.ask(
-            run.plan,
-            self._clock.now,
-            lambda: ask_targets(run.plan, self._actions, self._clients, self._clock.now(), run.context(1)),
+            plan.acts_of(rung),
+            now,
+            lambda: ask_targets(plan, rung, self._actions, self._clients, now(), run.context(1)),
         )
-        return self._store.write(lambda tx: self._decide(tx, run, asked, policy))
+        return self._store.write(lambda tx: self._decide(tx, run, rung, asked, policy, asks=asks))
 
-    def _decide(self, tx: Tx, run: Run, asked: AskedTargets, policy: Policy) -> tuple[Verdict, datetime | None]:
+    def _decide(
+        self, tx: Tx, run: Run, rung: int, asked: AskedTargets, policy: Policy, *, asks: bool
+    ) -> tuple[Verdict, datetime | None]:
         plan, now = run.plan, self._clock.now()
         facts = gather(tx.conn, run, asked, policy, self._pause(tx.conn), now)
         verdict = judge(plan, facts)
         waits_for = waits_of(verdict, facts)
         n = run.n_events + 1
         if verdict.word is not Word.WAIT or waits_for != run.waits_for or plan.mode is not Mode.ENFORCE:
-            data = verdict_data(verdict, asked, waits_for)
+            data = verdict_data(verdict, asked, waits_for, rung=rung, asks=asks)
             target = ", ".join(target.ref for target in asked.targets)
             self._recorder.append_to_run(tx, plan, n, EventType.VERDICT_GIVEN, now, data, target=target)
         if plan.mode is not Mode.ENFORCE:
             return verdict, None
         match verdict.word:
+            case Word.ALLOW if asks:
+                self._ask_people(tx, run, rung, n + 1, now)
+                return verdict, None
             case Word.ALLOW:
-                refs = {} if plan.is_messages_alone else wanted(asked.targets)
-                runs.admit(tx.conn, plan.run_id, refs, now, counts=not plan.is_messages_alone)
+                self._admit(tx, run, rung, asked, now)
                 return verdict, None
             case Word.WAIT:
                 runs.set_phase(tx.conn, plan.run_id, Phase.WAITING, waits_for)
@@ -217,6 +231,33 @@ class Reserver:
                 end_run(tx, self._recorder, plan, n + 1, Finish(RunOutcome.REFUSED, first.reason, detail), now)
                 return verdict, None
 
+    def _ask_people(self, tx: Tx, run: Run, rung: int, n: int, now: datetime) -> None:
+        """Record that people are asked. A run that has acted holds on to its targets, any other holds nothing."""
+        plan = run.plan
+        assert plan.approval is not None
+        data: dict[str, JsonValue] = {
+            "key": rung_key(rung),
+            "ask": list(plan.approval.ask),
+            "expires_ms": int(plan.approval.expires.total_seconds() * 1000),
+            "rung": rung,
+        }
+        self._recorder.append_to_run(tx, plan, n, EventType.APPROVAL_ASKED, now, data)
+        if run.has_acted:
+            runs.give_place_back(tx.conn, plan.run_id)
+        else:
+            runs.release(tx.conn, plan.run_id)
+        runs.set_phase(tx.conn, plan.run_id, Phase.ASKING)
+
+    def _admit(self, tx: Tx, run: Run, rung: int, asked: AskedTargets, now: datetime) -> None:
+        plan = run.plan
+        acts = plan.acts_of(rung)
+        refs = wanted(asked.targets) if acts else {}
+        if run.has_acted:  # what the rungs before touched stays its own until the end of the last verification
+            for ref, is_exclusive in runs.held(tx.conn, plan.run_id).items():
+                refs[ref] = is_exclusive or refs.get(ref, False)
+        n_disruptive = sum(step.is_disruptive for step in acts)
+        runs.admit(tx.conn, plan.run_id, refs, now, counts=bool(acts), rung=rung, n_disruptive=n_disruptive)
+
 
 def waits_of(verdict: Verdict, facts: Facts) -> tuple[str, ...]:
     """What a plan waits for: ``rule:reason`` each, and ``busy:<ref>`` for each target that another run has."""
@@ -226,10 +267,15 @@ def waits_of(verdict: Verdict, facts: Facts) -> tuple[str, ...]:
     return tuple(sorted(rules | {f"busy:{ref}" for ref in facts.busy}))
 
 
-def verdict_data(verdict: Verdict, asked: AskedTargets, waits_for: tuple[str, ...]) -> dict[str, JsonValue]:
+def verdict_data(
+    verdict: Verdict, asked: AskedTargets, waits_for: tuple[str, ...], *, rung: int, asks: bool
+) -> dict[str, JsonValue]:
     """A verdict as the log keeps it: every rule's answer, and what was planned to be touched."""
     return {
         "word": verdict.word.value,
+        "rung": rung,
+        "asks": asks,
+        "tripped": [],
         "waits_for": list(waits_for),
         "reasons": [_answer_data(answer) for answer in verdict.reasons],
         "answers": [_answer_data(answer) for answer in verdict.answers],

@@ -23,6 +23,7 @@ from remediator.store.tables import (
     UNKNOWN,
     able,
     act,
+    admission,
     control,
     due,
     reservation,
@@ -40,8 +41,11 @@ _BY_ID = run.c.id == bindparam("row")
 _INSERT = Prepared(insert(run))
 _SET_PHASE = Prepared(update(run).where(_BY_ID).values(phase=bindparam("to"), waits_for=bindparam("waits")))
 _ADMIT = Prepared(
-    update(run).where(_BY_ID).values(phase=Phase.ACTING.value, is_admitted=bindparam("counts"), waits_for="[]")
+    update(run)
+    .where(_BY_ID)
+    .values(phase=Phase.ACTING.value, is_admitted=bindparam("counts"), waits_for="[]", rung=bindparam("to"))
 )
+_NOTE_ADMISSION = Prepared(insert(admission).prefix_with("OR REPLACE"))
 _HOLD = Prepared(insert(reservation))
 _UNHOLD = Prepared(delete(reservation).where(reservation.c.run_id == bindparam("row")))
 _RELEASE = Prepared(update(run).where(_BY_ID).values(is_admitted=0))
@@ -80,14 +84,26 @@ def set_phase(conn: Connection, run_id: str, phase: Phase, waits_for: Sequence[s
     _SET_PHASE.run(conn, row=run_id, to=phase.value, waits=json.dumps(list(waits_for)))
 
 
-def admit(conn: Connection, run_id: str, targets: Mapping[str, bool], at: datetime, *, counts: bool) -> None:
-    """It may act, and holds these targets.
+def admit(
+    conn: Connection,
+    run_id: str,
+    targets: Mapping[str, bool],
+    at: datetime,
+    *,
+    counts: bool,
+    rung: int,
+    n_disruptive: int,
+) -> None:
+    """It may act on this rung, and holds these targets.
 
     Args:
         targets: ref → whether it is held exclusively.
         counts: in ``max_concurrent_runs``; a plan of messages alone does not.
+        n_disruptive: disruptive steps of the rung, for ``max_disruptive_acts``.
     """
-    _ADMIT.run(conn, row=run_id, counts=int(counts))
+    _ADMIT.run(conn, row=run_id, counts=int(counts), to=rung)
+    if n_disruptive:
+        _NOTE_ADMISSION.run(conn, run_id=run_id, rung=rung, at=utc_text(at), n_disruptive=n_disruptive)
     hold(conn, run_id, targets, at)
 
 
@@ -102,6 +118,11 @@ def release(conn: Connection, run_id: str) -> None:
     """It has no place among those at work any more, and holds nothing."""
     _RELEASE.run(conn, row=run_id)
     _UNHOLD.run(conn, row=run_id)
+
+
+def give_place_back(conn: Connection, run_id: str) -> None:
+    """It has no place among those at work any more, and holds what it holds: before its next rung, or while it asks."""
+    _RELEASE.run(conn, row=run_id)
 
 
 def finish(conn: Connection, run_id: str, outcome: RunOutcome, reason: Reason, at: datetime) -> None:
@@ -160,6 +181,21 @@ _IS_OLDER = (
 )
 _N_AHEAD = Prepared(select(func.count()).select_from(run).where(*_IS_OLDER, run.c.waits_for == json.dumps([PLACE])))
 _AWAITED = Prepared(select(run.c.id, run.c.waits_for).where(*_IS_OLDER, run.c.waits_for.like('%"busy:%')))
+_HELD = Prepared(
+    select(reservation.c.target, reservation.c.is_exclusive).where(reservation.c.run_id == bindparam("row"))
+)
+_LAST_RUNG = Prepared(
+    select(run.c.ended_at, run.c.rung)
+    .where(
+        run.c.playbook == bindparam("of"),
+        run.c.per_key == bindparam("per"),
+        run.c.has_acted == 1,
+        run.c.ended_at.is_not(None),
+        run.c.id != bindparam("but_run"),
+    )
+    .order_by(run.c.ended_at.desc())
+    .limit(1)
+)
 _TAKEN = Prepared(
     select(reservation.c.run_id, reservation.c.is_exclusive).where(
         reservation.c.target == bindparam("ref"), reservation.c.run_id != bindparam("but_run")
@@ -206,6 +242,17 @@ def awaited(conn: Connection, refs: Iterable[str], but_run: str, created_at: dat
             if f"busy:{ref}" in waits_for:
                 found.setdefault(ref, row["id"])
     return found
+
+
+def held(conn: Connection, run_id: str) -> dict[str, bool]:
+    """What a run holds: ref → whether exclusively."""
+    return {row["target"]: bool(row["is_exclusive"]) for row in _HELD.all(conn, row=run_id)}
+
+
+def last_rung(conn: Connection, playbook: str, per_key: str, but_run: str) -> tuple[datetime, int] | None:
+    """When the last run of this playbook that acted for these values ended, and the highest rung that it reached."""
+    row = _LAST_RUNG.first(conn, of=playbook, per=per_key, but_run=but_run)
+    return (utc_time(row["ended_at"]), row["rung"]) if row else None
 
 
 def taken(conn: Connection, wanted: Mapping[str, bool], but_run: str) -> dict[str, str]:

@@ -82,15 +82,19 @@ episode = Table(
     Column("starts_at", Text, nullable=False),
     Column("last_word_at", Text, nullable=False),
     Column("last_delivery", Integer, nullable=False),
+    Column("n_deliveries", Integer, nullable=False, server_default="1"),
     Column("ended_at", Text),
     Column("end_reason", Text, nullable=False, server_default=""),
     Column("resolved_ends_at", Text, nullable=False, server_default=""),
     Column("stale_copy_at", Text, nullable=False, server_default=""),
     Column("listed_at", Text, nullable=False, server_default=""),
 )
-"""One open interval of one label set. ``alert`` is JSON: the alert and its group as they were when it opened."""
+"""One open interval of one label set. ``alert`` is JSON: the alert and its group as they were when it opened.
+``n_deliveries`` said that it fires, the first among them."""
 Index("episode_open", episode.c.label_key, unique=True, sqlite_where=text("ended_at IS NULL"))
 Index("episode_label_key", episode.c.label_key, episode.c.opened_at)
+Index("episode_fingerprint", episode.c.fingerprint, episode.c.opened_at)
+Index("episode_opened", episode.c.opened_at)
 Index("episode_last_word", episode.c.last_word_at, sqlite_where=text("ended_at IS NULL"))
 # With the table's name: it is asked beside another episode of the same label set.
 HAS_STALE_COPY = text("episode.stale_copy_at <> ''")
@@ -138,6 +142,7 @@ subject_episode = Table(
 NOT_CLOSED = text("phase <> 'closed'")
 ADMITTED = text("is_admitted = 1")
 UNKNOWN = text("outcome = 'unknown'")
+WITHOUT_FIX = text("outcome IN ('failed', 'ineffective', 'unknown')")
 
 run = Table(
     "run",
@@ -155,14 +160,38 @@ run = Table(
     Column("ended_at", Text),
     Column("is_admitted", Integer, nullable=False, server_default="0"),
     Column("has_acted", Integer, nullable=False, server_default="0"),
+    Column("rung", Integer, nullable=False, server_default="0"),
     UniqueConstraint("subject_id", name="run_one_per_subject"),
 )
-"""One plan carried out. A projection of its events; ``is_admitted`` while it counts in ``max_concurrent_runs``."""
+"""One plan carried out. A projection of its events; ``is_admitted`` while it counts in ``max_concurrent_runs``.
+``rung`` is the highest that it was admitted to."""
 Index("run_playbook_per", run.c.playbook, run.c.per_key)
 Index("run_created", run.c.created_at)
 Index("run_not_closed", run.c.created_at, run.c.id, run.c.phase, sqlite_where=NOT_CLOSED)
 Index("run_admitted", run.c.id, sqlite_where=ADMITTED)
 Index("run_unknown", run.c.id, sqlite_where=UNKNOWN)
+Index("run_without_fix", run.c.ended_at, sqlite_where=WITHOUT_FIX)
+
+admission = Table(
+    "admission",
+    metadata,
+    Column("run_id", Text, ForeignKey("run.id"), primary_key=True),
+    Column("rung", Integer, primary_key=True),
+    Column("at", Text, nullable=False),
+    Column("n_disruptive", Integer, nullable=False),
+    Index("admission_at", "at"),
+)
+"""When a run's rung was last allowed to act, and how many disruptive steps it has: for ``max_disruptive_acts``."""
+
+breaker = Table(
+    "breaker",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("tripped_at", Text),
+    Column("why", Text, nullable=False, server_default=""),
+    Column("counts_from", Text, nullable=False, server_default=""),
+)
+"""By its policy's name: ``tripped_at`` is null after a reset, from which on it counts; none that never tripped."""
 
 due = Table(
     "due",
@@ -197,6 +226,9 @@ act = Table(
     Column("is_disruptive", Integer, nullable=False),
     Index("act_target", "target", "at"),
     Index("act_playbook_per", "playbook", "per_key", "at"),
+    Index("act_playbook", "playbook", "at"),
+    Index("act_at", "at"),
+    Index("act_run", "run_id"),
 )
 """What was changed, or may have been. Messages have target "" and is_disruptive 0."""
 

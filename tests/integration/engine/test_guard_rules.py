@@ -224,7 +224,7 @@ steps:
     bench.deliver_later(bench.fires(bench.leak()), bench.fires(bench.leak("trainer-1")))
     for row in bench.runs():
         run = bench.engine.pipeline.run(row["run_id"])
-        reserver.reserve(run, bench.engine._reloader.now.playbooks.policy)
+        reserver.reserve(run, 0, bench.engine._reloader.now.playbooks.policy, asks=False)
     bench.playbook("policy: site\nmax_concurrent_runs: 1\n", "site.policy.yaml")
     bench.away("10m")
     bench.after("1m")
@@ -239,9 +239,9 @@ def test_concurrency_when_a_storm_of_plans_waits_then_the_end_of_a_run_has_only_
     reserver = bench.engine.pipeline._reserver
     decide, judged = reserver.reserve, []
 
-    def counted(run: Any, policy: Any) -> Any:
+    def counted(run: Any, rung: int, policy: Any, *, asks: bool) -> Any:
         judged.append(run.plan.run_id)
-        return decide(run, policy)
+        return decide(run, rung, policy, asks=asks)
 
     reserver.reserve = counted
     bench.deliver(*(bench.fires(bench.leak(name)) for name in names))

@@ -49,7 +49,7 @@ def reserve_at_once(bench: Any) -> Counter[Word]:
     def judge(run_id: str) -> None:
         run = bench.engine.pipeline.run(run_id)
         gate.wait()
-        words.append(bench.engine.pipeline._reserver.reserve(run, policy)[0].word)
+        words.append(bench.engine.pipeline._reserver.reserve(run, 0, policy, asks=False)[0].word)
 
     threads = [threading.Thread(target=judge, args=(row["run_id"],)) for row in rows]
     for thread in threads:

@@ -29,7 +29,7 @@ class World:
 
 
 def ask(away: Away, world: World) -> str:
-    asked = away.ask(a_plan(), lambda: world.moment, world.look)
+    asked = away.ask(a_plan().acts, lambda: world.moment, world.look)
     return asked.problem.reason.value if asked.problem is not None else "answered"
 
 

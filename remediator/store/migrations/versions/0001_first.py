@@ -90,6 +90,7 @@ def upgrade() -> None:
         sa.Column("starts_at", sa.Text(), nullable=False),
         sa.Column("last_word_at", sa.Text(), nullable=False),
         sa.Column("last_delivery", sa.Integer(), nullable=False),
+        sa.Column("n_deliveries", sa.Integer(), server_default="1", nullable=False),
         sa.Column("ended_at", sa.Text(), nullable=True),
         sa.Column("end_reason", sa.Text(), server_default="", nullable=False),
         sa.Column("resolved_ends_at", sa.Text(), server_default="", nullable=False),
@@ -97,6 +98,7 @@ def upgrade() -> None:
         sa.Column("listed_at", sa.Text(), server_default="", nullable=False),
         sa.PrimaryKeyConstraint("id"),
     )
+    op.create_index("episode_fingerprint", "episode", ["fingerprint", "opened_at"], unique=False)
     op.create_index("episode_label_key", "episode", ["label_key", "opened_at"], unique=False)
     op.create_index(
         "episode_last_word", "episode", ["last_word_at"], unique=False, sqlite_where=sa.text("ended_at IS NULL")
@@ -105,6 +107,7 @@ def upgrade() -> None:
         "episode_stale_copy", "episode", ["label_key"], unique=False, sqlite_where=sa.text("stale_copy_at <> ''")
     )
     op.create_index("episode_open", "episode", ["label_key"], unique=True, sqlite_where=sa.text("ended_at IS NULL"))
+    op.create_index("episode_opened", "episode", ["opened_at"], unique=False)
     op.create_table(
         "meta",
         sa.Column("key", sa.Text(), nullable=False),
@@ -160,6 +163,7 @@ def upgrade() -> None:
         sa.Column("ended_at", sa.Text(), nullable=True),
         sa.Column("is_admitted", sa.Integer(), server_default="0", nullable=False),
         sa.Column("has_acted", sa.Integer(), server_default="0", nullable=False),
+        sa.Column("rung", sa.Integer(), server_default="0", nullable=False),
         sa.PrimaryKeyConstraint("id"),
         sa.UniqueConstraint("subject_id", name="run_one_per_subject"),
         sa.ForeignKeyConstraint(["subject_id"], ["subject.id"]),
@@ -171,6 +175,31 @@ def upgrade() -> None:
     op.create_index("run_admitted", "run", ["id"], unique=False, sqlite_where=sa.text("is_admitted = 1"))
     op.create_index("run_unknown", "run", ["id"], unique=False, sqlite_where=sa.text("outcome = 'unknown'"))
     op.create_index("run_playbook_per", "run", ["playbook", "per_key"], unique=False)
+    op.create_index(
+        "run_without_fix",
+        "run",
+        ["ended_at"],
+        unique=False,
+        sqlite_where=sa.text("outcome IN ('failed', 'ineffective', 'unknown')"),
+    )
+    op.create_table(
+        "admission",
+        sa.Column("run_id", sa.Text(), nullable=False),
+        sa.Column("rung", sa.Integer(), nullable=False),
+        sa.Column("at", sa.Text(), nullable=False),
+        sa.Column("n_disruptive", sa.Integer(), nullable=False),
+        sa.ForeignKeyConstraint(["run_id"], ["run.id"]),
+        sa.PrimaryKeyConstraint("run_id", "rung"),
+    )
+    op.create_index("admission_at", "admission", ["at"], unique=False)
+    op.create_table(
+        "breaker",
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("tripped_at", sa.Text(), nullable=True),
+        sa.Column("why", sa.Text(), server_default="", nullable=False),
+        sa.Column("counts_from", sa.Text(), server_default="", nullable=False),
+        sa.PrimaryKeyConstraint("name"),
+    )
     op.create_table(
         "subject_episode",
         sa.Column("subject_id", sa.Text(), nullable=False),
@@ -192,7 +221,10 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["run_id"], ["run.id"]),
         sa.PrimaryKeyConstraint("id"),
     )
+    op.create_index("act_at", "act", ["at"], unique=False)
+    op.create_index("act_playbook", "act", ["playbook", "at"], unique=False)
     op.create_index("act_playbook_per", "act", ["playbook", "per_key", "at"], unique=False)
+    op.create_index("act_run", "act", ["run_id"], unique=False)
     op.create_index("act_target", "act", ["target", "at"], unique=False)
     op.create_table(
         "reservation",
