@@ -1,4 +1,4 @@
-"""A Docker world and a notifier in memory, on a clock of the caller's: for playbook tests and unit tests.
+"""A Docker world, a Prometheus and a notifier in memory, on a clock of the caller's: for playbook tests and unit tests.
 
 Takes the same calls as the real adapters and answers as they do: the contract suite runs over both. Every call that
 would change something is kept in ``FakeWorld.writes``; failures are scripted per action. No threads, files, network
@@ -16,12 +16,16 @@ from enum import StrEnum
 from remediator.clients.ports import Clients, ContainerState, Docker, DockerReader, ReadOnlyClients
 from remediator.errors import (
     ConflictError,
+    InvalidTargetError,
     PermanentActionError,
     Reason,
     TargetNotFoundError,
     TransientActionError,
     UnknownEffectError,
 )
+
+PROMETHEUS = "prometheus"
+"""The name of the one Prometheus that every world has."""
 
 
 class Fails(StrEnum):
@@ -72,19 +76,28 @@ class FakeWorld:
         self._notify_targets: set[str] = set()
         self._failures: dict[str, list[Fails]] = {}
         self._away: set[str] = set()
+        self._seen: dict[str, dict[str, tuple[float, ...] | None]] = {}
+        self._is_prometheus_away = False
         self._n_moments = 0
 
     def clients(self) -> Clients:
         """The bundle that can act on this world, with the hosts and notification targets that it has by now."""
         dockers: dict[str, Docker] = {host: _FakeDocker(self, host) for host in self._hosts}
         return Clients(
-            dockers=dockers, notifier=_FakeNotifier(self), notify_targets=tuple(sorted(self._notify_targets))
+            dockers=dockers,
+            notifier=_FakeNotifier(self),
+            notify_targets=tuple(sorted(self._notify_targets)),
+            prometheus={PROMETHEUS: _FakePrometheus(self)},
         )
 
     def read_only(self) -> ReadOnlyClients:
         """The bundle that can only look at it, likewise."""
         dockers: dict[str, DockerReader] = {host: _FakeDockerReader(self, host) for host in self._hosts}
-        return ReadOnlyClients(dockers=dockers, notify_targets=tuple(sorted(self._notify_targets)))
+        return ReadOnlyClients(
+            dockers=dockers,
+            notify_targets=tuple(sorted(self._notify_targets)),
+            prometheus={PROMETHEUS: _FakePrometheus(self)},
+        )
 
     def add_host(self, host: str) -> None:
         """A Docker engine without containers."""
@@ -143,6 +156,33 @@ class FakeWorld:
     def set_away(self, host: str, *, is_away: bool) -> None:
         """An engine that is away: every call to it is transient, and nothing is done."""
         (self._away.add if is_away else self._away.discard)(host)
+
+    def sees(self, name: str, *values: float, where: str = "") -> None:
+        """What the condition of this name gives from now on: a value for each series, none where nothing is there.
+
+        Args:
+            where: only where the query has this text, say a label's value; wins over what was said without.
+        """
+        self._seen.setdefault(name, {})[where] = values
+
+    def misreads(self, name: str) -> None:
+        """The query of this condition is no PromQL."""
+        self._seen[name] = {"": None}
+
+    def prometheus_away(self, is_away: bool) -> None:
+        """A Prometheus that is away: every question is transient."""
+        self._is_prometheus_away = is_away
+
+    def query(self, promql: str, name: str) -> tuple[float, ...]:
+        """What the Prometheus answers: to a condition of which nothing was said, that there is no series."""
+        if self._is_prometheus_away:
+            raise TransientActionError(f"Prometheus {PROMETHEUS} cannot be reached")
+        said = self._seen.get(name, {})
+        # The longest text that fits, which "" always does.
+        values = said.get(max((where for where in said if where in promql), key=len, default=""), ())
+        if values is None:
+            raise InvalidTargetError(f"Prometheus {PROMETHEUS} cannot use the query: parse error")
+        return values
 
     def fail(self, call: str, how: Fails, *, times: int = 1) -> None:
         """Let the next calls of this action (``docker.restart``) fail; added to what is scripted already."""
@@ -273,6 +313,16 @@ class _FakeDocker(_FakeDockerReader):
 
     def signal(self, container_id: str, signal: str, *, deadline_s: float) -> None:
         self._world.act("docker.signal", self._host, container_id, {"signal": signal, "deadline_s": f"{deadline_s:g}"})
+
+
+class _FakePrometheus:
+    """The Prometheus of a world."""
+
+    def __init__(self, world: FakeWorld) -> None:
+        self._world = world
+
+    def query(self, promql: str, *, name: str = "") -> tuple[float, ...]:
+        return self._world.query(promql, name)
 
 
 class _FakeNotifier:

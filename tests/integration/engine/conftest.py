@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import select
 
 from remediator.app import App, load_playbooks
-from remediator.clients.fake import FakeWorld
+from remediator.clients.fake import PROMETHEUS, FakeWorld
 from remediator.clients.ports import AlertmanagerReader
 from remediator.core.alert import RawDelivery
 from remediator.core.event import utc_text
@@ -75,6 +75,10 @@ class Bench:
         """Labels of an alert that says that a container leaks."""
         return {"alertname": "GPUMemoryLeakSlope", "hostname": "gpu-07", "container_name": container, **more}
 
+    def sees(self, name: str, *values: float, where: str = "") -> None:
+        """What the condition of this name gives from now on."""
+        self.world.sees(name, *values, where=where)
+
     def start(self, **settings: Any) -> Bench:
         loaded = load_settings(
             None,
@@ -84,6 +88,7 @@ class Bench:
                 "playbooks": [str(self.folder / "playbooks")],
                 "docker": {"hosts": {name: {"url": "unix:///nowhere"} for name in self.hosts}},
                 "notify": {name: {"urls": ["json://localhost"]} for name in ("oncall", "ml-platform")},
+                "prometheus": {"servers": {PROMETHEUS: {"url": "http://nowhere:9090"}}},
                 "ignore_labels": ["replica"],
                 "pause_file": str(self.folder / "PAUSE"),
                 **settings,
