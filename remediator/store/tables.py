@@ -129,6 +129,7 @@ Index(
 )
 
 Index("subject_not_closed", subject.c.is_adopted, sqlite_where=text("closed_at IS NULL"))
+Index("subject_values", subject.c.playbook, subject.c.per_key, subject.c.closed_at)
 
 subject_episode = Table(
     "subject_episode",
@@ -201,7 +202,7 @@ due = Table(
     Column("at", Text, nullable=False),
     Index("due_at", "at"),
 )
-"""When who wants to be looked at next. ``kind``: run."""
+"""When who wants to be looked at next. ``kind``: run, lease (with the id of a stack, ``core.lease.stack_id``)."""
 
 reservation = Table(
     "reservation",
@@ -250,3 +251,43 @@ able = Table(
     Column("since", Text, nullable=False),
 )
 """Since when a playbook can act on what it matches: alerts that fired before are adopted."""
+
+OPEN = text("closed_at IS NULL")
+
+lease = Table(
+    "lease",
+    metadata,
+    Column("number", Integer, primary_key=True),
+    Column("id", Text, nullable=False, unique=True),
+    Column("run_id", Text, ForeignKey("run.id"), nullable=False),
+    Column("playbook", Text, nullable=False),
+    Column("per_key", Text, nullable=False),
+    Column("step", Text, nullable=False),
+    Column("action", Text, nullable=False),
+    Column("target", Text, nullable=False),
+    Column("params", Text, nullable=False),
+    Column("before", Text, nullable=False),
+    Column("left", Text, nullable=False),
+    Column("undo", Text, nullable=False),
+    Column("prometheus", Text, nullable=False),
+    Column("timeout_ms", Integer, nullable=False),
+    Column("is_by_hand", Integer, nullable=False),
+    Column("is_latched", Integer, nullable=False),
+    Column("opened_at", Text, nullable=False),
+    Column("ends_at", Text),
+    Column("released_at", Text),
+    Column("kept_at", Text),
+    Column("requested_at", Text),
+    Column("requested_by", Text, nullable=False, server_default=""),
+    Column("undo_started_at", Text),
+    Column("retry_at", Text),
+    Column("closed_at", Text),
+    Column("how", Text, nullable=False, server_default=""),
+    Column("detail", Text, nullable=False, server_default=""),
+)
+"""A change that ends, as its events say. ``number`` is the order of opening; of what is open the leases of one action
+and target are a stack. ``left`` is what the target was last left in, ``before`` what an undo brings back."""
+Index("lease_open_stack", lease.c.action, lease.c.target, lease.c.number, sqlite_where=OPEN)
+Index("lease_open_target", lease.c.target, sqlite_where=OPEN)
+Index("lease_open_values", lease.c.playbook, lease.c.per_key, sqlite_where=OPEN)
+Index("lease_run", lease.c.run_id, lease.c.number)

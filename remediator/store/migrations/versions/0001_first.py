@@ -140,6 +140,7 @@ def upgrade() -> None:
     op.create_index(
         "subject_not_closed", "subject", ["is_adopted"], unique=False, sqlite_where=sa.text("closed_at IS NULL")
     )
+    op.create_index("subject_values", "subject", ["playbook", "per_key", "closed_at"], unique=False)
     op.create_table(
         "told",
         sa.Column("playbook", sa.Text(), nullable=False),
@@ -239,6 +240,44 @@ def upgrade() -> None:
         "reservation_exclusive", "reservation", ["target"], unique=True, sqlite_where=sa.text("is_exclusive = 1")
     )
     op.create_index("reservation_run", "reservation", ["run_id"], unique=False)
+    op.create_table(
+        "lease",
+        sa.Column("number", sa.Integer(), nullable=False),
+        sa.Column("id", sa.Text(), nullable=False),
+        sa.Column("run_id", sa.Text(), nullable=False),
+        sa.Column("playbook", sa.Text(), nullable=False),
+        sa.Column("per_key", sa.Text(), nullable=False),
+        sa.Column("step", sa.Text(), nullable=False),
+        sa.Column("action", sa.Text(), nullable=False),
+        sa.Column("target", sa.Text(), nullable=False),
+        sa.Column("params", sa.Text(), nullable=False),
+        sa.Column("before", sa.Text(), nullable=False),
+        sa.Column("left", sa.Text(), nullable=False),
+        sa.Column("undo", sa.Text(), nullable=False),
+        sa.Column("prometheus", sa.Text(), nullable=False),
+        sa.Column("timeout_ms", sa.Integer(), nullable=False),
+        sa.Column("is_by_hand", sa.Integer(), nullable=False),
+        sa.Column("is_latched", sa.Integer(), nullable=False),
+        sa.Column("opened_at", sa.Text(), nullable=False),
+        sa.Column("ends_at", sa.Text(), nullable=True),
+        sa.Column("released_at", sa.Text(), nullable=True),
+        sa.Column("kept_at", sa.Text(), nullable=True),
+        sa.Column("requested_at", sa.Text(), nullable=True),
+        sa.Column("requested_by", sa.Text(), server_default="", nullable=False),
+        sa.Column("undo_started_at", sa.Text(), nullable=True),
+        sa.Column("retry_at", sa.Text(), nullable=True),
+        sa.Column("closed_at", sa.Text(), nullable=True),
+        sa.Column("how", sa.Text(), server_default="", nullable=False),
+        sa.Column("detail", sa.Text(), server_default="", nullable=False),
+        sa.PrimaryKeyConstraint("number"),
+        sa.UniqueConstraint("id"),
+        sa.ForeignKeyConstraint(["run_id"], ["run.id"]),
+    )
+    is_open = sa.text("closed_at IS NULL")
+    op.create_index("lease_open_stack", "lease", ["action", "target", "number"], unique=False, sqlite_where=is_open)
+    op.create_index("lease_open_target", "lease", ["target"], unique=False, sqlite_where=is_open)
+    op.create_index("lease_open_values", "lease", ["playbook", "per_key"], unique=False, sqlite_where=is_open)
+    op.create_index("lease_run", "lease", ["run_id", "number"], unique=False)
     for name, before, table, problem in (
         ("audit_no_update", "UPDATE", "audit", "the audit log is append-only"),
         ("audit_no_delete", "DELETE", "audit", "the audit log is append-only"),
