@@ -422,14 +422,11 @@ def _question_of(run: Run, step: PlannedStep, now: Situation) -> Move | None:
     question = run.questions.get(step.key)
     if question is None:
         return Ask(step)
-    if question.answer is Answer.OPEN and (gone := _gone(run, now)):
-        return gone
-    if unanswered := _unanswered(run, step.key, question, now):
-        return unanswered
-    assert question.answered_at is not None
-    if run.judged_at is not None and run.judged_at < question.answered_at:
-        return _turn(run, now)
-    return None
+    is_judged = question.answered_at is not None and run.judged_at is not None and run.judged_at >= question.answered_at
+    if question.answer is Answer.GIVEN and is_judged:
+        return None
+    gone = _gone(run, now) if question.answer is not Answer.DENIED else None
+    return gone or _unanswered(run, step.key, question, now) or _turn(run, now)
 
 
 def _instead_of_first(run: Run, step: PlannedStep, now: Situation) -> Move | None:
