@@ -32,7 +32,7 @@ from remediator.engine.execute import Executor
 from remediator.engine.life import Life
 from remediator.engine.people import PauseSwitch, People, find_run
 from remediator.engine.pipeline import Pipeline
-from remediator.engine.question import Asked, events_of, newest_question
+from remediator.engine.question import Asked, events_of, newest_question, why_not
 from remediator.engine.receive import Intake, Receipt, Receiver
 from remediator.engine.reconcile import Reconciler
 from remediator.engine.record import Recorder
@@ -551,14 +551,15 @@ class App:
         """See ``People.note``."""
         return self._people.note(run_id, actor, text)
 
-    def question(self, run_id: str) -> tuple[Run, Asked | None]:
-        """A run, and what people were last asked about it, None when they were not.
+    def question(self, run_id: str) -> tuple[Run, Asked | None, str]:
+        """A run, what people were last asked about it (None: nothing), and why no answer can be given ("": it can).
 
         Raises:
             RequestError: 404.
         """
         with self._store.read() as conn:
-            return self._asked(conn, find_run(conn, run_id).id)
+            run, asked = self._asked(conn, find_run(conn, run_id).id)
+        return run, asked, why_not(run, asked, self._clock.now())
 
     def run_by_hand(
         self, playbook: str, labels: Mapping[str, str], annotations: Mapping[str, str], actor: str

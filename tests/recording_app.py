@@ -72,6 +72,20 @@ class RecordingApp:
     def settle(self, run_id: str, happened: bool, actor: str, reason: str) -> dict[str, Any]:
         return self._call("settle", run_id, happened, actor, reason, default={"run_id": run_id})
 
+    def approve(self, run_id: str, actor: str, reason: str, question: int = 0) -> dict[str, Any]:
+        said = {"run_id": run_id, "question": 7, "key": "rung.0", "answer": "given", "by": actor}
+        return self._call("approve", run_id, actor, reason, question, default=said)
+
+    def deny(self, run_id: str, actor: str, reason: str, question: int = 0) -> dict[str, Any]:
+        said = {"run_id": run_id, "question": 7, "key": "rung.0", "answer": "denied", "by": actor}
+        return self._call("deny", run_id, actor, reason, question, default=said)
+
+    def note(self, run_id: str, actor: str, text: str) -> dict[str, Any]:
+        return self._call("note", run_id, actor, text, default={"run_id": run_id, "noted_by": actor})
+
+    def question(self, run_id: str) -> Any:
+        return self._call("question", run_id, default=None)
+
     def run_by_hand(self, playbook: str, labels: Any, annotations: Any, actor: str) -> dict[str, Any]:
         return self._call("run_by_hand", playbook, labels, annotations, actor, default={"run_id": "r9"})
 

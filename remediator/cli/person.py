@@ -26,6 +26,17 @@ def reason_option(command: F) -> F:
     )
 
 
+def question_option(command: F) -> F:
+    """``--question``, for a run that asks more than once."""
+    return click.option(
+        "--question",
+        type=click.IntRange(min=0),
+        default=0,
+        metavar="NUMBER",
+        help="Answer only if this is still what it asks.  [default: whatever it asks]",
+    )(command)
+
+
 def name_of_user() -> str:
     """The person at the keyboard: ``$SUDO_USER``, ``$USER``, else the name of the process's user."""
     return os.environ.get("SUDO_USER") or os.environ.get("USER") or _process_user()

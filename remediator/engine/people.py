@@ -1,4 +1,5 @@
-"""What people do to a running engine: pause and resume it, run a playbook by hand, cancel a run, settle one.
+"""What people do to a running engine: pause and resume it, run a playbook by hand, cancel a run, settle one, say yes or
+no where a run asks, and leave notes.
 
 Each act is recorded with the person's name, in the transaction that does it. None of them touches a target: runs do.
 """
@@ -17,8 +18,11 @@ from remediator.core.match import IgnoredMatch, Match, explain
 from remediator.core.move import waiting_text
 from remediator.core.outcome import RunOutcome
 from remediator.core.plan import Actions, make_plan, subject_id
+from remediator.core.run import Answer
 from remediator.engine.clock import Clock
 from remediator.engine.dispatch import Dispatch
+from remediator.engine.life import Life
+from remediator.engine.question import Asked, events_of, newest_question, why_not
 from remediator.engine.receive import open_with_plan
 from remediator.engine.record import Recorder
 from remediator.engine.reload import Reloader
@@ -85,7 +89,9 @@ class People:
         actions: Actions,
         clock: Clock,
         dispatch: Dispatch,
+        life: Life,
     ) -> None:
+        self._life = life
         self._store = store
         self._recorder = recorder
         self._reloader = reloader
@@ -245,6 +251,53 @@ class People:
         for woken in [*free, found_id]:
             self._dispatch.wake(woken)
         return {"run_id": found_id, "outcome": outcome.value}
+
+    def approve(self, run_id: str, actor: str, reason: str, question: int = 0) -> dict[str, Any]:
+        """A yes to what a run asks. It is judged again before it acts.
+
+        Args:
+            question: the one that is meant, by its number; 0 = whichever is open.
+
+        Raises:
+            RequestError: 404 no such run; 409 it asks nothing, something else, or not any more.
+        """
+        return self._answer(run_id, Answer.GIVEN, actor, reason, question)
+
+    def deny(self, run_id: str, actor: str, reason: str, question: int = 0) -> dict[str, Any]:
+        """A no to what a run asks, which ends it. Takes and raises as ``approve``."""
+        return self._answer(run_id, Answer.DENIED, actor, reason, question)
+
+    def _answer(self, run_id: str, answer: Answer, actor: str, reason: str, number: int) -> dict[str, Any]:
+        kind = EventType.APPROVAL_GIVEN if answer is Answer.GIVEN else EventType.APPROVAL_DENIED
+
+        def work(tx: Tx) -> tuple[str, Asked]:
+            # Looked at and answered in one transaction: of two people who answer at once one is told of the other.
+            row = find_run(tx.conn, run_id)
+            now = self._clock.now()
+            run, asked = newest_question(events_of(tx.conn, row.id), self._life.gaps, now)
+            problem = why_not(run, asked, now, number)
+            if asked is None or problem:
+                raise RequestError(f"run {row.id} {problem}", http_status=409)
+            self._append(tx, row, kind, actor, {"key": asked.key, "reason": reason})
+            return row.id, asked
+
+        found_id, asked = self._store.write(work)
+        self._dispatch.wake(found_id)
+        return {"run_id": found_id, "question": asked.number, "key": asked.key, "answer": answer.value, "by": actor}
+
+    def note(self, run_id: str, actor: str, text: str) -> dict[str, Any]:
+        """Keep what a person has to say about a run, ended or not.
+
+        Raises:
+            RequestError: 404 no such run.
+        """
+
+        def work(tx: Tx) -> str:
+            row = find_run(tx.conn, run_id)
+            self._append(tx, row, EventType.NOTE_ADDED, actor, {"text": text})
+            return row.id
+
+        return {"run_id": self._store.write(work), "noted_by": actor}
 
     def _append(
         self,

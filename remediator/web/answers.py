@@ -71,6 +71,9 @@ class Run(BaseModel):
     ended_at: TimeOrNothing
     due_at: Annotated[TimeOrNothing, Field(description='When it is looked at next; "" when only an event wakes it.')]
     has_acted: bool
+    asks: Annotated[list[str], Field(description="The notification targets that were asked whether it may act.")]
+    question: Annotated[Count, Field(description="Number of what it asks, 0 when it asks nothing.")]
+    expires_at: Annotated[TimeOrNothing, Field(description="No answer by then is a no. The engine's absence moves it.")]
 
 
 class RunEvent(BaseModel):
@@ -133,6 +136,23 @@ class Cancelled(BaseModel):
 
     run_id: RunId
     cancelled_by: str
+
+
+class Answered(BaseModel):
+    """What a run asked, and what a person said."""
+
+    run_id: RunId
+    question: Annotated[int, Field(ge=1, description="Its number.")]
+    key: Annotated[str, Field(description='What it is about: "rung.N" of a ladder (0: there is none), or a step.')]
+    answer: Literal["given", "denied"]
+    by: str
+
+
+class Noted(BaseModel):
+    """A note is kept."""
+
+    run_id: RunId
+    noted_by: str
 
 
 class Settled(BaseModel):

@@ -14,7 +14,7 @@ from werkzeug.exceptions import BadRequest, ServiceUnavailable
 from remediator.errors import RequestError
 from remediator.settings import Role
 from remediator.web.auth import needs, refuse_browsers
-from remediator.web.bodies import ReasonBody, ResumeBody, RunBody, RunsQuery, SettleBody
+from remediator.web.bodies import AnswerBody, NoteBody, ReasonBody, ResumeBody, RunBody, RunsQuery, SettleBody
 from remediator.web.openapi import openapi_document
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def api_routes(app: App, is_draining: Callable[[], bool]) -> Blueprint:
         try:
             return model.model_validate_json(request.get_data())
         except ValidationError as error:
-            raise _unfit(error) from None
+            raise unfit(error) from None
 
     @routes.get("/api/v1/status")
     @needs(Role.VIEW)
@@ -50,7 +50,7 @@ def api_routes(app: App, is_draining: Callable[[], bool]) -> Blueprint:
         try:
             query = RunsQuery.model_validate(request.args.to_dict())
         except ValidationError as error:
-            raise _unfit(error) from None
+            raise unfit(error) from None
         return jsonify(app.runs(query.limit, query.state))
 
     @routes.post("/api/v1/runs")
@@ -75,6 +75,24 @@ def api_routes(app: App, is_draining: Callable[[], bool]) -> Blueprint:
     def post_settle(run_id: str) -> Response:
         body = read(SettleBody)
         return jsonify(app.settle(run_id, body.happened, g.caller.actor(body.by), body.reason))
+
+    @routes.post("/api/v1/runs/<run_id>/approve")
+    @needs(Role.OPERATE)
+    def post_approve(run_id: str) -> Response:
+        body = read(AnswerBody)
+        return jsonify(app.approve(run_id, g.caller.actor(body.by), body.reason, body.question))
+
+    @routes.post("/api/v1/runs/<run_id>/deny")
+    @needs(Role.OPERATE)
+    def post_deny(run_id: str) -> Response:
+        body = read(AnswerBody)
+        return jsonify(app.deny(run_id, g.caller.actor(body.by), body.reason, body.question))
+
+    @routes.post("/api/v1/runs/<run_id>/note")
+    @needs(Role.OPERATE)
+    def post_note(run_id: str) -> Response:
+        body = read(NoteBody)
+        return jsonify(app.note(run_id, g.caller.actor(body.by), body.text))
 
     @routes.post("/api/v1/pause")
     @needs(Role.OPERATE)
@@ -113,7 +131,7 @@ def api_routes(app: App, is_draining: Callable[[], bool]) -> Blueprint:
     return routes
 
 
-def _unfit(error: ValidationError) -> Exception:
+def unfit(error: ValidationError) -> Exception:
     """Every problem of a body or query in one text, without what was sent."""
     items = error.errors(include_url=False, include_input=False, include_context=False)
     if any(item["type"] == "json_invalid" for item in items):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from flask import Flask, Response
 
 from remediator.web.api import api_routes
+from remediator.web.approval import approval_routes
 from remediator.web.auth import EXTENSION, Authenticator
 from remediator.web.errors import register_errors
 from remediator.web.health import health_routes
@@ -16,7 +17,7 @@ from remediator.web.webhook import webhook_routes
 if TYPE_CHECKING:
     from remediator.app import App
 
-# Nothing here is a page: no script, frame or form has any business with an answer.
+# No script, frame or form has any business with an answer. What is a page says so itself (``approval``).
 _HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
@@ -49,11 +50,13 @@ def create_app(
     flask_app.register_blueprint(webhook_routes(app, is_draining))
     flask_app.register_blueprint(api_routes(app, is_draining))
     flask_app.register_blueprint(health_routes(app, is_draining))
+    flask_app.register_blueprint(approval_routes(app, is_draining))
     register_errors(flask_app, app)
 
     @flask_app.after_request
     def add_headers(response: Response) -> Response:
-        response.headers.update(_HEADERS)
+        for name, value in _HEADERS.items():
+            response.headers.setdefault(name, value)
         return response
 
     return flask_app

@@ -1,4 +1,4 @@
-"""Who calls, and what they may do: the ``Authorization`` header → ``Caller``.
+"""Who calls, and what they may do: the ``Authorization`` header, or what a form brings → ``Caller``.
 
 Tokens and passwords come from files, read again when they change, so that rotation needs no restart. They are kept and
 compared as digests, each against every one, so that the time says nothing. Nothing of a header is ever logged or
@@ -105,15 +105,30 @@ class Authenticator:
         """Whether no token is configured."""
         return not self._credentials
 
+    @property
+    def has_users(self) -> bool:
+        """Whether anybody signs in with a name and a password."""
+        return any(credential.prefix.startswith(b"basic\0") for credential in self._credentials)
+
     def identify(self, authorization: str | None) -> Caller | None:
         """The caller, or None for no or unknown credentials.
 
         Args:
             authorization: the header as it came, latin-1 as WSGI has it; None when absent.
         """
+        return self._known(_digest_of(authorization or ""))
+
+    def identify_token(self, token: str) -> Caller | None:
+        """As ``identify``, for a token that somebody typed."""
+        return self._known(_digest(b"bearer\0", token.strip()) if token.strip() else None)
+
+    def identify_user(self, username: str, password: str) -> Caller | None:
+        """As ``identify``, for a user and a password that somebody typed."""
+        return self._known(_digest(b"basic\0", f"{username}:{password}"))
+
+    def _known(self, given: bytes | None) -> Caller | None:
         if self.is_open:
             return _ANYBODY_HERE
-        given = _digest_of(authorization or "")
         if given is None:
             return None
         self._read_changed_files()
@@ -191,6 +206,10 @@ def _names_loopback(host: str) -> bool:
         return is_loopback(urlsplit(f"//{host}").hostname or "")
     except ValueError:
         return False
+
+
+def _digest(kind: bytes, secret: str) -> bytes:
+    return hashlib.sha256(kind + secret.encode("utf-8", "replace")).digest()
 
 
 def _digest_of(authorization: str) -> bytes | None:

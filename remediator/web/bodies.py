@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Literal, LiteralString
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, StringConstraints
 from pydantic_core import PydanticCustomError
@@ -26,17 +26,27 @@ _LABELS: dict[str, JsonValue] = {
 _SAYS_SOMETHING = r"[^\s\x1c-\x1f\x85\ufeff]"
 
 
-def _stripped_why(text: str) -> str:
-    if not re.search(_SAYS_SOMETHING, text):
-        raise PydanticCustomError("says_nothing", "say why; it must not be empty")
-    return text.strip()
+def _stripped(problem: LiteralString) -> AfterValidator:
+    def strip(text: str) -> str:
+        if not re.search(_SAYS_SOMETHING, text):
+            raise PydanticCustomError("says_nothing", problem)
+        return text.strip()
+
+    return AfterValidator(strip)
 
 
 # Lengths count before spaces are taken off, or they could not be published.
 Why = Annotated[
     str,
     StringConstraints(max_length=1000),
-    AfterValidator(_stripped_why),
+    _stripped("say why; it must not be empty"),
+    Field(json_schema_extra={"pattern": _SAYS_SOMETHING}),
+]
+# Longer than a reason: what was seen, or a piece of a log.
+Note = Annotated[
+    str,
+    StringConstraints(max_length=4000),
+    _stripped("a note must not be empty"),
     Field(json_schema_extra={"pattern": _SAYS_SOMETHING}),
 ]
 # Names go into the audit's actor column: no control characters that would forge a line.
@@ -63,6 +73,20 @@ class ReasonBody(_Body):
     """Do it, and say why."""
 
     reason: Why = Field(description="Why; the audit keeps it.")
+
+
+class AnswerBody(ReasonBody):
+    """Answer what a run asks, and say why."""
+
+    question: Annotated[int, Field(ge=0, lt=2**53)] = Field(
+        default=0, description="The question that is meant, by the run's `question`; 0 = whichever is open."
+    )
+
+
+class NoteBody(_Body):
+    """Something to remember about a run."""
+
+    text: Note = Field(description="The audit keeps it.")
 
 
 class ResumeBody(_Body):

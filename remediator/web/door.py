@@ -3,7 +3,8 @@
 Takes an ASGI call → Flask, called with the whole body → its answer, sent whole. It decides nothing:
 what it finds wrong (too large, too slow) goes along in the environ as ``remediator.problem`` and is raised by
 ``auth.needs`` after the caller is known, so that every answer, count and audit event is made in one place. The body of
-a stranger is thrown away while it comes: only known callers can fill memory, each at most ``max_body``.
+a stranger is thrown away while it comes: only known callers can fill memory, each at most ``max_body``. The one page
+signs people in by its form, so that its bodies are kept of anybody, and are small.
 
 Health and metrics have threads of their own: a plan that asks ten Docker engines delays no probe. A delivery needs
 none: its call is a fraction of a millisecond of the interpreter's time, whoever spends it, and its commit is waited for
@@ -31,7 +32,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from werkzeug.exceptions import BadRequest, ServiceUnavailable
 
 from remediator.errors import PayloadTooLargeError, StoreUnavailableError
-from remediator.web import webhook
+from remediator.web import approval, webhook
 from remediator.web.auth import CALLER_KEY, Authenticator, Caller
 
 if TYPE_CHECKING:
@@ -249,10 +250,12 @@ class _BodyReader:
     def __init__(self, scope: Scope, *, max_body: int, caller: Caller | None) -> None:
         self._scope = scope
         self.path: str = scope["path"]
-        self._max_body = max_body
+        is_form = approval.is_page(self.path)
+        self._max_body = max_body = min(max_body, approval.MAX_FORM) if is_form else max_body
+        self._limit = "the form's limit" if is_form else "setting max_body"
         self._body = bytearray()
         self._caller = caller
-        self._keep = caller is not None
+        self._keep = is_form or caller is not None
         self.n_bytes = 0
         self.is_whole = False
         self.is_disconnected = False
@@ -281,7 +284,7 @@ class _BodyReader:
     def _refuse_size(self) -> None:
         self._keep = False
         self._body.clear()
-        self.problem = PayloadTooLargeError(f"the body is above {self._max_body} bytes (setting max_body)")
+        self.problem = PayloadTooLargeError(f"the body is above {self._max_body} bytes ({self._limit})")
 
     def environ(self) -> WSGIEnvironment:
         """The call for Flask: the length is what there is, and a body in chunks is one no more."""

@@ -14,7 +14,16 @@ from pydantic.json_schema import models_json_schema
 
 from remediator import __version__
 from remediator.web import answers
-from remediator.web.bodies import Delivery, ReasonBody, ResumeBody, RunBody, RunsQuery, SettleBody
+from remediator.web.bodies import (
+    AnswerBody,
+    Delivery,
+    NoteBody,
+    ReasonBody,
+    ResumeBody,
+    RunBody,
+    RunsQuery,
+    SettleBody,
+)
 
 _ERRORS = {
     "400": "Not what this takes.",
@@ -33,11 +42,13 @@ _ALWAYS = ("400", "401", "403", "413", "503")
 _JSON = ("415", "422")
 
 _MODELS = (
+    answers.Answered,
     answers.Cancelled,
     answers.DryRun,
     answers.Problem,
     answers.Health,
     answers.NotReloaded,
+    answers.Noted,
     answers.Paused,
     answers.Readiness,
     answers.Reloaded,
@@ -48,13 +59,15 @@ _MODELS = (
     answers.Started,
     answers.Status,
     answers.Taken,
+    AnswerBody,
     Delivery,
+    NoteBody,
     ReasonBody,
     ResumeBody,
     RunBody,
     SettleBody,
 )
-_ABOUT_ONE_RUN = ("get_run", "post_cancel", "post_settle")
+_ABOUT_ONE_RUN = ("get_run", "post_approve", "post_cancel", "post_deny", "post_note", "post_settle")
 _TEXT = {"type": "string"}
 _RUN_ID = {
     "name": "run_id",
@@ -139,6 +152,39 @@ def openapi_document() -> dict[str, Any]:
                     parameters=[_RUN_ID],
                     body=SettleBody,
                     errors=("404", "409", *_JSON),
+                )
+            },
+            "/api/v1/runs/{run_id}/approve": {
+                "post": _call(
+                    "post_approve",
+                    "Say yes to what a run asks. It is judged again before it acts.",
+                    answers.Answered,
+                    role="operate",
+                    parameters=[_RUN_ID],
+                    body=AnswerBody,
+                    errors=("404", "409", *_JSON),
+                )
+            },
+            "/api/v1/runs/{run_id}/deny": {
+                "post": _call(
+                    "post_deny",
+                    "Say no to what a run asks, which ends it.",
+                    answers.Answered,
+                    role="operate",
+                    parameters=[_RUN_ID],
+                    body=AnswerBody,
+                    errors=("404", "409", *_JSON),
+                )
+            },
+            "/api/v1/runs/{run_id}/note": {
+                "post": _call(
+                    "post_note",
+                    "Keep a note on a run, ended or not.",
+                    answers.Noted,
+                    role="operate",
+                    parameters=[_RUN_ID],
+                    body=NoteBody,
+                    errors=("404", *_JSON),
                 )
             },
             "/api/v1/pause": {

@@ -145,6 +145,27 @@ def call(engine: Engine, *arguments: str, **environment: str) -> Result:
             id="a run's id stays one part of the path",
         ),
         pytest.param(
+            ["approve", "4f1d", "--reason", "a quiet hour"],
+            {"run_id": "4f1d", "key": "rung.0"},
+            "/api/v1/runs/4f1d/approve",
+            {"reason": "a quiet hour", "question": 0, "by": "alice"},
+            id="approve",
+        ),
+        pytest.param(
+            ["deny", "4f1d", "--reason", "not now", "--question", "71", "--by", "bob"],
+            {"run_id": "4f1d", "key": "steps.drain"},
+            "/api/v1/runs/4f1d/deny",
+            {"reason": "not now", "question": 71, "by": "bob"},
+            id="deny one question",
+        ),
+        pytest.param(
+            ["note", "4f1d", "the fan is broken"],
+            {"run_id": "4f1d"},
+            "/api/v1/runs/4f1d/note",
+            {"text": "the fan is broken", "by": "alice"},
+            id="note",
+        ),
+        pytest.param(
             ["settle", "4f1d", "happened", "--reason", "looked"],
             {"run_id": "4f1d"},
             "/api/v1/runs/4f1d/settle",

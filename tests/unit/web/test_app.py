@@ -17,13 +17,17 @@ ROLES = {
     ("GET", "/api/v1/runs/<run_id>"): Role.VIEW,
     ("POST", "/api/v1/plan"): Role.VIEW,
     ("POST", "/api/v1/runs"): Role.OPERATE,
+    ("POST", "/api/v1/runs/<run_id>/approve"): Role.OPERATE,
     ("POST", "/api/v1/runs/<run_id>/cancel"): Role.OPERATE,
+    ("POST", "/api/v1/runs/<run_id>/deny"): Role.OPERATE,
+    ("POST", "/api/v1/runs/<run_id>/note"): Role.OPERATE,
     ("POST", "/api/v1/runs/<run_id>/settle"): Role.OPERATE,
     ("POST", "/api/v1/pause"): Role.OPERATE,
     ("POST", "/api/v1/resume"): Role.OPERATE,
     ("POST", "/-/reload"): Role.OPERATE,
 }
-ROUTES = sorted(OPEN | ROLES.keys())
+PAGE = "/runs/<run_id>/approval"
+ROUTES = sorted(OPEN | ROLES.keys() | {("GET", PAGE), ("POST", PAGE)})
 Bearer = Callable[[str], dict[str, str]]
 
 
@@ -43,7 +47,7 @@ def test_routes_when_listed_then_they_are_those_of_this_table(flask_app: Flask) 
 def test_route_when_no_credentials_then_only_the_open_ones_answer(method: str, path: str, client: FlaskClient) -> None:
     answer = client.open(re.sub("<.*?>", "r1", path), method=method)
 
-    assert answer.status_code == (200 if (method, path) in OPEN else 401)
+    assert answer.status_code == (200 if (method, path) in OPEN | {("GET", PAGE)} else 401)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,32 @@
+"""``remediator deny``: say no to what a run asks, through the running engine."""
+
+from __future__ import annotations
+
+import click
+
+from remediator.cli.api_client import Access, EngineClient, engine_options, path_of_run
+from remediator.cli.invocation import Invocation
+from remediator.cli.person import by_option, question_option, reason_option
+from remediator.cli.terminal import json_option, print_json, say
+
+
+@click.command()
+@click.argument("run")
+@reason_option
+@question_option
+@by_option
+@engine_options
+@json_option
+@click.pass_obj
+def deny(invocation: Invocation, run: str, reason: str, question: int, by: str, access: Access, as_json: bool) -> None:
+    """Say no to what RUN asks: it ends, and its playbook's escalate is told.
+
+    RUN is a run's id, as remediator runs shows it, or at least its first 8 characters where no other run begins so.
+    """
+    client = EngineClient.of(invocation, access)
+    body = {"reason": reason, "question": question, "by": by}
+    answer = client.post(path_of_run(run, "deny"), body, has=["run_id", "key"])
+    if as_json:
+        print_json(answer)
+    else:
+        say(f"run {run}: denied ({answer['key']}); it ends, and nothing more is done")
