@@ -145,10 +145,6 @@ class ContainerAction:
         """What is seen of it. Raises as ``look``."""
         return state_of(look(params, clients.docker(params.host)))
 
-    def would_change(self, params: ContainerParams, now: State) -> bool:
-        """Whether it would change anything: a restart and a signal always do."""
-        return True
-
 
 def was_started(before: State, now: State) -> Effect:
     """Whether the container of ``before`` has been started since: the end of a start and of a restart."""

@@ -33,6 +33,9 @@ class DockerRestart(_container.ContainerAction):
     def min_timeout(self, params: DockerRestartParams) -> timedelta:
         return _container.least_timeout(params)
 
+    def would_change(self, params: DockerRestartParams, now: State) -> bool:
+        return True
+
     def effect(self, params: DockerRestartParams, before: State, now: State) -> Effect:
         return _container.was_started(before, now)
 

@@ -57,6 +57,9 @@ class DockerSignal(_container.ContainerAction):
     def min_timeout(self, params: DockerSignalParams) -> timedelta:
         return _container.QUICK
 
+    def would_change(self, params: DockerSignalParams, now: State) -> bool:
+        return True
+
     def effect(self, params: DockerSignalParams, before: State, now: State) -> Effect:
         if now["id"] != before["id"] or not before["pid"]:
             return Effect.UNCLEAR

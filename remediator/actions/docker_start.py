@@ -30,6 +30,9 @@ class DockerStart(_container.ContainerAction):
     def min_timeout(self, params: DockerStartParams) -> timedelta:
         return _container.QUICK
 
+    def would_change(self, params: DockerStartParams, now: State) -> bool:
+        return now["status"] != "running"
+
     def effect(self, params: DockerStartParams, before: State, now: State) -> Effect:
         return _container.was_started(before, now)
 

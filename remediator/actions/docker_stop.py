@@ -32,6 +32,9 @@ class DockerStop(_container.ContainerAction):
     def min_timeout(self, params: DockerStopParams) -> timedelta:
         return _container.least_timeout(params)
 
+    def would_change(self, params: DockerStopParams, now: State) -> bool:
+        return bool(now["pid"]) or now["status"] == "restarting"
+
     def effect(self, params: DockerStopParams, before: State, now: State) -> Effect:
         if now["id"] != before["id"]:
             return Effect.UNCLEAR

@@ -16,6 +16,7 @@ tell as much, but the engine starts runc and others to ask them for theirs: ten 
 from __future__ import annotations
 
 import functools
+import json
 import logging
 import re
 import socket
@@ -35,7 +36,7 @@ import urllib3.exceptions
 from docker.transport import SSHHTTPAdapter, UnixHTTPAdapter
 from docker.utils import parse_host
 
-from remediator.clients.ports import ContainerState, DockerHost
+from remediator.clients.ports import ContainerState, CpuLimit, DockerHost
 from remediator.core.units import cut
 from remediator.errors import (
     AccessDeniedError,
@@ -243,7 +244,7 @@ class DockerdReader:
 class Dockerd(DockerdReader):
     """One Docker engine, acted on. Implements ``ports.Docker``; thread-safe; connects at each call.
 
-    Source: Docker Engine API v1.41, ContainerRestart, ContainerStop, ContainerStart, ContainerKill.
+    Source: Docker Engine API v1.41, ContainerRestart, ContainerStop, ContainerStart, ContainerKill, ContainerUpdate.
     """
 
     def restart(self, container_id: str, *, stop_timeout_s: int, deadline_s: float) -> None:
@@ -262,7 +263,31 @@ class Dockerd(DockerdReader):
         """See ``ports.Docker.signal``."""
         self._act("kill", container_id, {"signal": signal}, deadline_s)
 
-    def _act(self, verb: str, container_id: str, params: Mapping[str, str], deadline_s: float) -> None:
+    def limit_cpu(self, container_id: str, limit: CpuLimit, *, back: CpuLimit | None = None, deadline_s: float) -> None:
+        """See ``ports.Docker.limit_cpu``."""
+        began = time.monotonic()
+        if back is not None and (back.nano_cpus > 0 or back.quota_us > 0):
+            # Setting what is set changes nothing, and an engine refuses to set what its host has no longer got.
+            what = f"trying whether the CPU limit of container {container_id[:12]} could be set back"
+            with _mapped(self._host, what), _Connection(self._host) as engine:
+                engine.post(f"/containers/{container_id}/update", {}, ANSWER_S, _update_of(back))
+        left_s = deadline_s - (time.monotonic() - began)
+        if left_s < ANSWER_S:
+            raise TransientActionError(
+                f"update of container {container_id[:12]}: Docker engine {self._host.name} took so long to be asked"
+                f" that only {left_s:.0f} s are left; nothing was done",
+                target=f"docker:{self._host.name}",
+            )
+        self._act("update", container_id, {}, left_s, _update_of(limit))
+
+    def _act(
+        self,
+        verb: str,
+        container_id: str,
+        params: Mapping[str, str],
+        deadline_s: float,
+        body: Mapping[str, int] | None = None,
+    ) -> None:
         began = time.monotonic()
         what = f"{verb} of container {container_id[:12]}"
         # Until the engine has answered the ping nothing has been asked of it that changes anything.
@@ -270,7 +295,7 @@ class Dockerd(DockerdReader):
             engine = _Connection(self._host)
         with engine, _mapped(self._host, what, is_act=True):
             left_s = deadline_s - (time.monotonic() - began)
-            engine.post(f"/containers/{container_id}/{verb}", params, max(left_s, ANSWER_S))
+            engine.post(f"/containers/{container_id}/{verb}", params, max(left_s, ANSWER_S), body)
 
 
 class _Connection:
@@ -304,12 +329,28 @@ class _Connection:
     def get(self, path: str) -> Any:
         return self._asked("GET", f"/v{self.api_version}{path}", {}, LOOK_S).json()
 
-    def post(self, path: str, params: Mapping[str, str], answer_s: float) -> None:
-        self._asked("POST", f"/v{self.api_version}{path}", params, answer_s)
+    def post(
+        self, path: str, params: Mapping[str, str], answer_s: float, body: Mapping[str, int] | None = None
+    ) -> None:
+        self._asked("POST", f"/v{self.api_version}{path}", params, answer_s, body)
 
-    def _asked(self, method: str, path: str, params: Mapping[str, str], answer_s: float) -> requests.Response:
+    def _asked(
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, str],
+        answer_s: float,
+        body: Mapping[str, int] | None = None,
+    ) -> requests.Response:
         answer = self._session.request(
-            method, self._url + path, params=dict(params), timeout=(CONNECT_S, answer_s), allow_redirects=False
+            method,
+            self._url + path,
+            params=dict(params),
+            # Without a blank: the socket proxy of deploy/ compares it letter by letter.
+            data=None if body is None else json.dumps(body, separators=(",", ":")),
+            headers=None if body is None else {"Content-Type": "application/json"},
+            timeout=(CONNECT_S, answer_s),
+            allow_redirects=False,
         )
         # 304: it was so already. Any other 3xx is no Docker engine's, and requests would let it pass.
         if answer.status_code != 304 and not 200 <= answer.status_code < 300:
@@ -436,6 +477,13 @@ def _explained(answer: requests.Response) -> str:
         return f"HTTP {answer.status_code}: {answer.text[:_VENDOR_TEXT]}"
 
 
+def _update_of(limit: CpuLimit) -> Mapping[str, int]:
+    """The body of an update. A field that is 0 or absent is left as it is: only -1 lifts a quota, nothing NanoCpus."""
+    if limit.nano_cpus > 0:
+        return {"NanoCpus": limit.nano_cpus}
+    return {"CpuQuota": limit.quota_us if limit.quota_us > 0 else -1}
+
+
 def _container_state(seen: Any) -> ContainerState:
     try:
         state, config, host_config = seen["State"], seen["Config"], seen["HostConfig"]
@@ -451,6 +499,11 @@ def _container_state(seen: Any) -> ContainerState:
             labels={str(name): str(value) for name, value in (config.get("Labels") or {}).items()},
             stop_timeout_s=config.get("StopTimeout"),
             removes_itself=bool(host_config.get("AutoRemove")),
+            cpu=CpuLimit(
+                nano_cpus=int(host_config.get("NanoCpus") or 0),
+                period_us=int(host_config.get("CpuPeriod") or 0),
+                quota_us=int(host_config.get("CpuQuota") or 0),
+            ),
             is_engine=container_id == own_container_id(),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:

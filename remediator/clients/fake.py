@@ -8,12 +8,24 @@ or real time.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from typing import Any
 
-from remediator.clients.ports import Clients, ContainerState, Docker, DockerReader, ReadOnlyClients
+from remediator.clients.ports import (
+    Clients,
+    ContainerState,
+    CpuLimit,
+    Docker,
+    DockerReader,
+    ListedAlert,
+    ListedSilence,
+    ReadOnlyClients,
+)
+from remediator.core.alert import fingerprint, label_key
+from remediator.core.event import utc_text
 from remediator.errors import (
     ConflictError,
     InvalidTargetError,
@@ -76,8 +88,12 @@ class FakeWorld:
         self._notify_targets: set[str] = set()
         self._failures: dict[str, list[Fails]] = {}
         self._away: set[str] = set()
+        self._n_cpus: dict[str, int] = {}
         self._seen: dict[str, dict[str, tuple[float, ...] | None]] = {}
         self._is_prometheus_away = False
+        self._alertmanagers: list[str] = []
+        self._alerts: dict[str, ListedAlert] = {}
+        self._silences: dict[str, ListedSilence] = {}
         self._n_moments = 0
 
     def clients(self) -> Clients:
@@ -88,6 +104,7 @@ class FakeWorld:
             notifier=_FakeNotifier(self),
             notify_targets=tuple(sorted(self._notify_targets)),
             prometheus={PROMETHEUS: _FakePrometheus(self)},
+            alertmanagers={url: _FakeAlertmanager(self, url) for url in self._alertmanagers},
         )
 
     def read_only(self) -> ReadOnlyClients:
@@ -97,7 +114,12 @@ class FakeWorld:
             dockers=dockers,
             notify_targets=tuple(sorted(self._notify_targets)),
             prometheus={PROMETHEUS: _FakePrometheus(self)},
+            alertmanagers={url: _FakeAlertmanagerReader(self, url) for url in self._alertmanagers},
         )
+
+    def now(self) -> datetime:
+        """The moment it is."""
+        return self._clock()
 
     def add_host(self, host: str) -> None:
         """A Docker engine without containers."""
@@ -107,6 +129,34 @@ class FakeWorld:
         """A notification target; its messages are ``writes`` of ``notify.send``."""
         self._notify_targets.add(name)
 
+    def add_alertmanager(self, url: str) -> None:
+        """An Alertmanager, up for an hour; all of a world are one cluster, and know what each of them is told."""
+        self._alertmanagers.append(url)
+
+    def list_alert(
+        self, labels: Mapping[str, str], *, is_inhibited: bool = False, receivers: Sequence[str] = ("remediator",)
+    ) -> None:
+        """Let the Alertmanagers have an alert that fires."""
+        self._alerts[label_key(labels)] = ListedAlert(
+            labels=dict(labels),
+            annotations={},
+            starts_at=utc_text(self._clock()),
+            ends_at="",
+            generator_url="",
+            fingerprint=fingerprint(labels),
+            is_active=not is_inhibited,
+            is_inhibited=is_inhibited,
+            receivers=tuple(receivers),
+        )
+
+    def forget_alert(self, labels: Mapping[str, str]) -> None:
+        """Let them have it no more, as after its end."""
+        del self._alerts[label_key(labels)]
+
+    def change_silence(self, silence_id: str, **fields: Any) -> None:
+        """What a person does to a silence (``status="expired"``, another ``ends_at``) behind everybody's back."""
+        self._silences[silence_id] = replace(self._silences[silence_id], updated_at=self._clock(), **fields)
+
     def add_container(
         self,
         host: str,
@@ -115,6 +165,7 @@ class FakeWorld:
         status: str = "running",
         labels: Mapping[str, str] | None = None,
         stop_timeout_s: int | None = None,
+        cpu: CpuLimit = CpuLimit(),  # noqa: B008 a frozen value
         is_engine: bool = False,
     ) -> ContainerState:
         """Make a container; one of the same name is replaced, under a new id."""
@@ -132,6 +183,7 @@ class FakeWorld:
             labels=dict(labels or {}),
             stop_timeout_s=stop_timeout_s,
             removes_itself=False,
+            cpu=cpu,
             is_engine=is_engine,
         )
         self._containers[host, name] = state
@@ -149,12 +201,20 @@ class FakeWorld:
         self._containers[host, name] = state
         return state
 
+    def set_cpu(self, host: str, name: str, limit: CpuLimit) -> None:
+        """Give a container this CPU limit behind everybody's back, whatever it had."""
+        self._containers[host, name] = replace(self.container(host, name), cpu=limit)
+
+    def set_n_cpus(self, host: str, n_cpus: int) -> None:
+        """How many CPUs the engine can give; as many as anybody wants before."""
+        self._n_cpus[host] = n_cpus
+
     def remove_container(self, host: str, name: str) -> None:
         """Take a container away."""
         del self._containers[host, name]
 
     def set_away(self, host: str, *, is_away: bool) -> None:
-        """An engine that is away: every call to it is transient, and nothing is done."""
+        """A Docker engine or an Alertmanager (its URL) that is away: each call is transient, and nothing is done."""
         (self._away.add if is_away else self._away.discard)(host)
 
     def sees(self, name: str, *values: float, where: str = "") -> None:
@@ -225,9 +285,14 @@ class FakeWorld:
             case Fails.UNKNOWN:
                 self.add_container(host, state.name, status=state.status, labels=state.labels)
                 raise UnknownEffectError(f"{call}: scripted to be unknown", target=target)
-        self._containers[host, state.name] = self._after(call, state, args)
+        self._containers[host, state.name] = self._after(call, host, state, args)
         if how is Fails.TIMEOUT_AFTER_EFFECT:
             raise UnknownEffectError(f"{call}: scripted to time out after its effect", target=target)
+
+    def check_cpu(self, host: str, container_id: str, limit: CpuLimit) -> None:
+        """Whether the engine would take this limit for a container: permanent or a conflict where it would not."""
+        self._answers(host)
+        self._limited(host, self.container(host, container_id), limit)
 
     def tell(self, to: str, title: str, body: str) -> None:
         """One message: kept, then failed as scripted."""
@@ -244,6 +309,70 @@ class FakeWorld:
         if how is not None:
             raise PermanentActionError(f"notification target {to}: scripted to fail", reason=Reason.NOTIFY)
 
+    def alerts(self, url: str) -> tuple[ListedAlert, ...]:
+        """All alerts, as the Alertmanager of this URL lists them: transient while it is away."""
+        silences = [silence for silence in self.silences(url) if silence.status == "active"]
+        found = []
+        for alert in self._alerts.values():
+            silenced_by = tuple(one.id for one in silences if one.labels.items() <= alert.labels.items())
+            found.append(replace(alert, silenced_by=silenced_by, is_active=not silenced_by and not alert.is_inhibited))
+        return tuple(found)
+
+    def silences(self, url: str) -> tuple[ListedSilence, ...]:
+        """All silences of now, through the Alertmanager of this URL: transient while it is away."""
+        self._alertmanager_answers(url)
+        now = self._clock()
+        return tuple(replace(one, status="expired") if one.ends_at <= now else one for one in self._silences.values())
+
+    def silence(self, url: str, labels: Mapping[str, str], ends_at: datetime, created_by: str, comment: str) -> str:
+        """Silence alerts through the Alertmanager of this URL; its id."""
+        self._alertmanager_answers(url)
+        self._n_moments += 1
+        silence_id = hashlib.sha256(f"silence/{self._n_moments}".encode()).hexdigest()[:32]
+        how = self._begin("alertmanager.silence", url, dict(labels))
+        self._silences[silence_id] = ListedSilence(
+            id=silence_id,
+            labels=dict(labels),
+            status="active",
+            ends_at=ends_at,
+            updated_at=self._clock(),
+            created_by=created_by,
+            comment=comment,
+        )
+        self._end("alertmanager.silence", url, how)
+        return silence_id
+
+    def expire_silence(self, url: str, silence_id: str) -> None:
+        """End a silence through the Alertmanager of this URL."""
+        self._alertmanager_answers(url)
+        if silence_id not in self._silences:
+            raise TargetNotFoundError(f"Alertmanager at {url} has no such silence", target=url)
+        how = self._begin("alertmanager.expire", url, {"id": silence_id})
+        if self._silences[silence_id].ends_at > self._clock():
+            self.change_silence(silence_id, status="expired", ends_at=self._clock())
+        self._end("alertmanager.expire", url, how)
+
+    def _begin(self, call: str, target: str, args: Mapping[str, str]) -> Fails | None:
+        """A call that would change something: kept, and failed where it is scripted to fail undone."""
+        how = self._next_failure(call)
+        self.writes.append(Write(at=self._clock(), call=call, target=target, args=args, failed=how))
+        match how:
+            case Fails.TRANSIENT:
+                raise TransientActionError(f"{call}: scripted to fail, transient", target=target)
+            case Fails.PERMANENT:
+                raise InvalidTargetError(f"{call}: scripted to fail, permanent", target=target)
+            case Fails.UNKNOWN:
+                raise UnknownEffectError(f"{call}: scripted to be unknown", target=target)
+        return how
+
+    def _end(self, call: str, target: str, how: Fails | None) -> None:
+        if how is Fails.TIMEOUT_AFTER_EFFECT:
+            raise UnknownEffectError(f"{call}: scripted to time out after its effect", target=target)
+
+    def _alertmanager_answers(self, url: str) -> None:
+        if url in self._away:
+            raise TransientActionError(f"Alertmanager at {url} cannot be reached", target=url)
+
     def _answers(self, host: str) -> None:
         if host in self._away:
             raise TransientActionError(f"Docker engine {host} cannot be reached", target=f"docker:{host}")
@@ -252,8 +381,11 @@ class FakeWorld:
         scripted = self._failures.get(call)
         return scripted.pop(0) if scripted else None
 
-    def _after(self, call: str, state: ContainerState, args: Mapping[str, str]) -> ContainerState:
+    def _after(self, call: str, host: str, state: ContainerState, args: Mapping[str, str]) -> ContainerState:
         match call:
+            case "docker.limit":
+                limit = CpuLimit(nano_cpus=int(args["nano_cpus"]), quota_us=int(args["quota_us"]))
+                return self._limited(host, state, limit)
             case "docker.restart":
                 return self._started(state)
             case "docker.start":
@@ -266,6 +398,21 @@ class FakeWorld:
                 if not state.is_running:
                     raise ConflictError(f"container {state.name} is not running", target=state.name)
                 return self._ended(state, "exited") if args["signal"] in ("SIGKILL", "9") else state
+
+    def _limited(self, host: str, state: ContainerState, limit: CpuLimit) -> ContainerState:
+        """As Docker 20.10 does it: a field of 0 is left as it is, and each way shuts the other out once it is set."""
+        n_cpus = self._n_cpus.get(host)
+        if n_cpus is not None and limit.nano_cpus > n_cpus * 10**9:
+            raise PermanentActionError(f"range of CPUs is from 0.01 to {n_cpus}.00", target=state.name)
+        if limit.nano_cpus > 0:
+            if state.cpu.period_us > 0 or state.cpu.quota_us > 0:
+                raise ConflictError(f"container {state.name} has a CPU period or quota", target=state.name)
+            return replace(state, cpu=replace(state.cpu, nano_cpus=limit.nano_cpus))
+        if 0 < limit.quota_us < 1_000:
+            raise PermanentActionError("CPU cfs quota can not be less than 1ms", target=state.name)
+        if limit.quota_us > 0 and state.cpu.nano_cpus > 0:
+            raise ConflictError(f"container {state.name} has NanoCpus", target=state.name)
+        return replace(state, cpu=replace(state.cpu, quota_us=limit.quota_us if limit.quota_us > 0 else -1))
 
     def _started(self, state: ContainerState) -> ContainerState:
         return replace(state, status="running", pid=self._pid(), started_at=self._moment())
@@ -314,6 +461,16 @@ class _FakeDocker(_FakeDockerReader):
     def signal(self, container_id: str, signal: str, *, deadline_s: float) -> None:
         self._world.act("docker.signal", self._host, container_id, {"signal": signal, "deadline_s": f"{deadline_s:g}"})
 
+    def limit_cpu(self, container_id: str, limit: CpuLimit, *, back: CpuLimit | None = None, deadline_s: float) -> None:
+        if back is not None:
+            self._world.check_cpu(self._host, container_id, back)
+        args = {
+            "nano_cpus": str(limit.nano_cpus),
+            "quota_us": str(limit.quota_us),
+            "deadline_s": f"{deadline_s:g}",
+        }
+        self._world.act("docker.limit", self._host, container_id, args)
+
 
 class _FakePrometheus:
     """The Prometheus of a world."""
@@ -323,6 +480,44 @@ class _FakePrometheus:
 
     def query(self, promql: str, *, name: str = "") -> tuple[float, ...]:
         return self._world.query(promql, name)
+
+
+class _FakeAlertmanagerReader:
+    """One Alertmanager of a world, looked at."""
+
+    def __init__(self, world: FakeWorld, url: str) -> None:
+        self._world = world
+        self._url = url
+        self._started_at = world.now() - timedelta(hours=1)
+
+    def alerts(self) -> tuple[ListedAlert, ...]:
+        return self._world.alerts(self._url)
+
+    def started_at(self) -> datetime:
+        return self._started_at
+
+    def silences(self) -> tuple[ListedSilence, ...]:
+        return self._world.silences(self._url)
+
+
+class _FakeAlertmanager(_FakeAlertmanagerReader):
+    """One Alertmanager of a world, silenced."""
+
+    def create_silence(
+        self,
+        labels: Mapping[str, str],
+        *,
+        duration: timedelta,
+        created_by: str,
+        comment: str,
+        deadline_s: float,  # noqa: ARG002 - no time passes here
+    ) -> ListedSilence:
+        ends_at = self._world.now() + duration
+        silence_id = self._world.silence(self._url, labels, ends_at, created_by, comment)
+        return next(one for one in self.silences() if one.id == silence_id)
+
+    def expire_silence(self, silence_id: str, *, deadline_s: float) -> None:  # noqa: ARG002 - as above
+        self._world.expire_silence(self._url, silence_id)
 
 
 class _FakeNotifier:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Protocol, TypeVar
 
 from remediator.errors import InvalidTargetError, Reason
@@ -34,6 +34,21 @@ class DockerHost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CpuLimit:
+    """How much CPU a container may use, as its engine keeps it: in one of two ways, which shut each other out.
+
+    Attributes:
+        nano_cpus: billionths of a CPU (``docker run --cpus``); 0 = not limited in this way.
+        period_us: microseconds (``--cpu-period``); 0 = the kernel's 100 ms.
+        quota_us: microseconds of CPU time in each period (``--cpu-quota``); 0 = none was ever set, -1 = lifted.
+    """
+
+    nano_cpus: int = 0
+    period_us: int = 0
+    quota_us: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerState:
     """One container, as its engine describes it now.
 
@@ -48,6 +63,7 @@ class ContainerState:
         labels: its own.
         stop_timeout_s: its own grace before SIGKILL; None when it has none and the engine's 10 s hold.
         removes_itself: it was made with ``--rm``: once stopped it is gone.
+        cpu: its CPU limit.
         is_engine: this very process runs in it.
     """
 
@@ -61,6 +77,7 @@ class ContainerState:
     labels: Mapping[str, str]
     stop_timeout_s: int | None
     removes_itself: bool
+    cpu: CpuLimit
     is_engine: bool
 
     @property
@@ -112,6 +129,17 @@ class Docker(DockerReader, Protocol):
         """Send a signal (``SIGUSR1`` or ``10``) to its first process."""
         ...
 
+    def limit_cpu(self, container_id: str, limit: CpuLimit, *, back: CpuLimit | None = None, deadline_s: float) -> None:
+        """Set its CPU limit, by ``nano_cpus`` if it is above 0, else by ``quota_us`` (0 and -1 lift it), and no more.
+
+        What is set stays over restarts. Of a container that does not run it holds from its next start.
+
+        Args:
+            limit: the period is not set: one that was never set cannot be taken away again.
+            back: the limit of now, where it is to be set back one day: refused unless the engine takes that one too.
+        """
+        ...
+
 
 class Notifier(Protocol):
     """Tells people."""
@@ -133,7 +161,8 @@ class ListedAlert:
     Attributes:
         starts_at, ends_at: as sent, RFC 3339.
         is_active: it fires and nothing mutes it.
-        muted_by: "silenced" or "inhibited", "" when it is active or not processed yet.
+        silenced_by: ids of the silences that mute it.
+        is_inhibited: another alert mutes it, or a time of the day.
         receivers: names of the receivers that its routes lead to.
     """
 
@@ -144,8 +173,33 @@ class ListedAlert:
     generator_url: str
     fingerprint: str
     is_active: bool
-    muted_by: str
+    silenced_by: tuple[str, ...] = ()
+    is_inhibited: bool = False
     receivers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedSilence:
+    """One silence as an Alertmanager's API lists it.
+
+    Attributes:
+        labels: the values that an alert must have; {} where the silence asks for anything else (a regex, an absence).
+        status: active, pending (it begins later) or expired (also one that somebody ended).
+        ends_at, updated_at: aware.
+    """
+
+    id: str
+    labels: Mapping[str, str]
+    status: str
+    ends_at: datetime
+    updated_at: datetime
+    created_by: str
+    comment: str
+
+    @property
+    def is_alive(self) -> bool:
+        """It mutes, or will."""
+        return self.status in ("active", "pending")
 
 
 class AlertmanagerReader(Protocol):
@@ -164,6 +218,34 @@ class AlertmanagerReader(Protocol):
         """Since when it runs, aware UTC. Raises as ``alerts``."""
         ...
 
+    def silences(self) -> tuple[ListedSilence, ...]:
+        """All silences that it has, those too that ended within the last days. Raises as ``alerts``."""
+        ...
+
+
+class AlertmanagerWriter(AlertmanagerReader, Protocol):
+    """One Alertmanager, acted on. The others of its cluster hear of it from this one.
+
+    Every call answers within ``deadline_s`` seconds and raises:
+        AccessDeniedError, InvalidTargetError: refused, nothing was done.
+        TransientActionError: it was not sent.
+        UnknownEffectError: it was sent and no proper answer came.
+    """
+
+    def create_silence(
+        self, labels: Mapping[str, str], *, duration: timedelta, created_by: str, comment: str, deadline_s: float
+    ) -> ListedSilence:
+        """Mute from now on, for ``duration``, all alerts with these label values."""
+        ...
+
+    def expire_silence(self, silence_id: str, *, deadline_s: float) -> None:
+        """End a silence now; nothing when it has ended already.
+
+        Raises:
+            TargetNotFoundError: this one does not know it (yet).
+        """
+        ...
+
 
 class LookingClients(Protocol):
     """What ``targets`` and ``observe`` get: both bundles below have it."""
@@ -171,6 +253,11 @@ class LookingClients(Protocol):
     @property
     def notify_targets(self) -> tuple[str, ...]:
         """Names of the configured notification targets, sorted."""
+        ...
+
+    @property
+    def alertmanagers(self) -> Mapping[str, AlertmanagerReader]:
+        """The configured Alertmanagers by URL, in the settings' order; all of one cluster."""
         ...
 
     def docker(self, host: str) -> DockerReader:
@@ -210,11 +297,13 @@ class ReadOnlyClients:
         dockers: engine by name.
         notify_targets: names of the configured notification targets, sorted.
         prometheus: server by name.
+        alertmanagers: by URL.
     """
 
     dockers: Mapping[str, DockerReader]
     notify_targets: tuple[str, ...] = ()
     prometheus: Mapping[str, PrometheusReader] = field(default_factory=dict)
+    alertmanagers: Mapping[str, AlertmanagerReader] = field(default_factory=dict)
 
     def docker(self, host: str) -> DockerReader:
         """The engine of this name. Raises ``InvalidTargetError`` (``Reason.UNKNOWN_HOST``) for any other."""
@@ -230,12 +319,14 @@ class Clients:
         notifier: sends to the configured notification targets.
         notify_targets: their names, sorted.
         prometheus: server by name.
+        alertmanagers: by URL.
     """
 
     dockers: Mapping[str, Docker]
     notifier: Notifier
     notify_targets: tuple[str, ...] = ()
     prometheus: Mapping[str, PrometheusReader] = field(default_factory=dict)
+    alertmanagers: Mapping[str, AlertmanagerWriter] = field(default_factory=dict)
 
     def docker(self, host: str) -> Docker:
         """The engine of this name. Raises ``InvalidTargetError`` (``Reason.UNKNOWN_HOST``) for any other."""

@@ -30,10 +30,15 @@ EXAMPLES: Mapping[str, tuple[str, dict[str, Any]]] = {
     "docker.stop": ("running", {}),
     "docker.start": ("exited", {}),
     "docker.signal": ("running", {"signal": "usr1"}),
+    "docker.limit": ("running", {"cpus": 0.5}),
     "notify.send": ("", {"to": ["oncall"], "title": "trainer-0 leaks", "body": "<b>not bold</b>"}),
     "noop": ("", {"note": "trying out"}),
 }
 """Params that each action can do something with, and the state of the container that they name, "" for none."""
+
+
+NEEDED: Mapping[str, dict[str, Any]] = {"docker.signal": {"signal": "SIGUSR1"}, "docker.limit": {"cpus": "0.5"}}
+"""Params that an action cannot do without, beside the container's."""
 
 
 class World(Protocol):
@@ -157,9 +162,8 @@ def test_docker_action_when_in_a_situation_then_it_does_what_the_table_says(row:
         container = world.make(
             status=given["status"], labels=given.get("labels", {}), stop_timeout_s=given.get("stop_timeout_s")
         )
-    needed = {"signal": "SIGUSR1"} if row["action"] == "docker.signal" else {}
     params = action.params_model.model_validate(
-        {"container": container, "host": HOST, **needed, **row.get("params", {})}
+        {"container": container, "host": HOST, **NEEDED.get(row["action"], {}), **row.get("params", {})}
     )
 
     def look_and_act() -> Any:
@@ -184,7 +188,7 @@ def test_docker_action_when_in_a_situation_then_it_does_what_the_table_says(row:
 def test_docker_action_when_addressed_by_id_then_its_target_bears_the_name(name: str, world: World) -> None:
     container = world.make(status="running", labels={"team": "ml"}, stop_timeout_s=None)
     container_id = world.read_only.docker(HOST).inspect(container).id
-    needed = {"signal": "USR1"} if name == "docker.signal" else {}
+    needed = NEEDED.get(name, {})
     for address in (container, container_id, container_id[:12]):
         params = REGISTRY[name].params_model.model_validate({"container": address, "host": HOST, **needed})
         (target,) = REGISTRY[name].targets(params, world.read_only).targets
