@@ -17,10 +17,10 @@ from pathlib import Path
 
 from remediator.core.playbook import Playbook, PlaybookSet
 from remediator.errors import DuplicatePlaybookError, PlaybookError, PlaybookSchemaError
-from remediator.loading.build import LoadContext, build_playbook, merge_policies
+from remediator.loading.build import LoadContext, build_playbook, merge_policies, read_policy
 from remediator.loading.document import MAX_BYTES, Document, read_documents
 from remediator.loading.format import PolicyKeys
-from remediator.loading.read import Problems, read_keys, suggest
+from remediator.loading.read import Problems, suggest
 from remediator.loading.show import effective, json_schema
 
 __all__ = ["LoadContext", "Loaded", "effective", "json_schema", "load"]
@@ -54,27 +54,28 @@ def load(paths: Sequence[Path], *, context: LoadContext) -> Loaded:
     """
     problems: list[PlaybookError] = []
     files = _files(paths, problems)
+    documents = [(document, Problems(document)) for file in files for document in _documents(file, problems)]
     playbooks: list[Playbook] = []
     policies: list[tuple[Document, PolicyKeys]] = []
     first_places: dict[tuple[str, str], str] = {}
-    for file in files:
-        for document in _documents(file, problems):
-            found = Problems(document)
-            match kind := _kind(document, found):
-                case "playbook":
-                    playbook = build_playbook(document, context, found)
-                    if playbook and _is_new(kind, playbook.name, document, first_places, found):
-                        playbooks.append(playbook)
-                case "policy":
-                    policy = read_keys(document, PolicyKeys, found)
-                    if policy and not found.found and _is_new(kind, policy.policy, document, first_places, found):
-                        policies.append((document, policy))
-            problems += found.found
+    kinds = [_kind(document, found) for document, found in documents]
+    for kind, (document, found) in zip(kinds, documents, strict=True):
+        if kind == "policy":
+            keys = read_policy(document, context, found)
+            if keys and not found.found and _is_new(kind, keys.policy, document, first_places, found):
+                policies.append((document, keys))
+    policy = merge_policies(policies, context.fleets)
+    for kind, (document, found) in zip(kinds, documents, strict=True):
+        if kind == "playbook":
+            playbook = build_playbook(document, context, policy, found)
+            if playbook and _is_new(kind, playbook.name, document, first_places, found):
+                playbooks.append(playbook)
+    problems += [problem for _, found in documents for problem in found.found]
     order = {str(file): index for index, file in enumerate(files)}
     problems.sort(key=lambda problem: (order.get(problem.file, -1), problem.line, problem.column))
     playbook_set = PlaybookSet(
         playbooks=tuple(playbooks),
-        policy=merge_policies(policies),
+        policy=policy,
         label_map=context.label_map,
         ignore_labels=context.ignore_labels,
         vars=context.vars,

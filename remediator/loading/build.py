@@ -11,25 +11,30 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from remediator.core.action import Action, JsonValue
+from remediator.core.action import Action, JsonValue, UndoWhen
+from remediator.core.condition import Comparison
 from remediator.core.matcher import Matcher
 from remediator.core.playbook import (
+    Approval,
     Case,
     CheckTemplate,
+    ConditionTemplate,
     GuardRules,
     LabelMap,
+    MaxTargets,
     OnFailure,
     Playbook,
     Step,
+    UndoTemplate,
 )
-from remediator.core.policy import Fleet, Limit, Mode, Policy, ProtectLine
+from remediator.core.policy import Breaker, Fleet, Limit, Mode, Policy, ProtectLine, Share
 from remediator.core.render import ParamTemplate, is_late
 from remediator.core.retry import RetryPolicy
 from remediator.core.units import cut, print_duration
@@ -40,13 +45,17 @@ from remediator.errors import (
 )
 from remediator.loading.document import Document, Node, Path
 from remediator.loading.format import (
+    DEFAULT_WITHIN,
+    ApprovalKeys,
     CaseKeys,
+    ConditionKeys,
     GuardKeys,
     NamedCaseKeys,
     PlaybookKeys,
     PolicyKeys,
     RetryKeys,
     StepKeys,
+    UndoKeys,
     VerifyKeys,
 )
 from remediator.loading.read import Problems, fields, in_words, read_keys, suggest
@@ -60,8 +69,14 @@ DEFAULT_MAX_RUNS = Limit(count=3, per=timedelta(hours=24))
 DEFAULT_TELL_AFTER = timedelta(hours=1)
 """Longer than a cooldown that was not written: a plan that merely waits for that wakes nobody."""
 
-DEFAULT_WITHIN = timedelta(minutes=15)
-"""A rule's `for`, a scrape, and Alertmanager's `group_interval` of 5m lie between a mended fault and its `resolved`."""
+DEFAULT_EXPIRES = timedelta(minutes=30)
+"""Who is asked by a page answers within minutes or is asleep; later the question is about another situation."""
+
+DEFAULT_AFTER = timedelta(minutes=10)
+"""A fault that comes back does so within minutes of losing its remedy: longer than a rule's `for` and a few scrapes."""
+
+DEFAULT_AT_MOST = timedelta(hours=12)
+"""What was meant for an hour must not stay for weeks; half a day reaches into somebody's working hours."""
 
 DEFAULT_ATTEMPTS = 3
 DEFAULT_WAIT = timedelta(seconds=2)
@@ -97,10 +112,29 @@ class LoadContext:
     fleets: Mapping[str, Fleet] = field(default_factory=dict)
 
 
-def merge_policies(policies: Sequence[tuple[Document, PolicyKeys]]) -> Policy:
-    """Several policies as one: every protect line of each, the smallest limit, the strictest mode."""
+def read_policy(document: Document, context: LoadContext, problems: Problems) -> PolicyKeys | None:
+    """A policy's keys, held against the site."""
+    keys = read_keys(document, PolicyKeys, problems)
+    if keys is not None and keys.breaker is not None:
+        check_fleet(keys.breaker.of, ("breaker", "of"), context, problems)
+    return keys
+
+
+def check_fleet(name: str, path: Path, context: LoadContext, problems: Problems) -> None:
+    """Whether the settings name this fleet."""
+    if name not in context.fleets:
+        known = suggest(name, context.fleets) or "; the settings name none"
+        problems.add(path, f"there is no fleet {cut(name, 80)!r}{known}")
+
+
+def merge_policies(policies: Sequence[tuple[Document, PolicyKeys]], fleets: Mapping[str, Fleet]) -> Policy:
+    """Several policies as one: every line, label, limit and breaker of each, the strictest mode.
+
+    Args:
+        fleets: handed on.
+    """
     if not policies:
-        return Policy()
+        return Policy(fleets=fleets)
     defaults = Policy()
     limits = [keys.max_concurrent_runs for _, keys in policies if keys.max_concurrent_runs is not None]
     return Policy(
@@ -110,19 +144,45 @@ def merge_policies(policies: Sequence[tuple[Document, PolicyKeys]]) -> Policy:
             for document, keys in policies
             for index, matcher in enumerate(keys.protect or ())
         ),
+        require_labels=tuple(
+            ProtectLine(text=document.root.at(("require_label",)).text, matcher=keys.require_label)
+            for document, keys in policies
+            if keys.require_label is not None
+        ),
+        max_disruptive_acts=tuple(
+            Limit(count=limit.count, per=limit.per)
+            for _, keys in policies
+            if (limit := keys.max_disruptive_acts) is not None
+        ),
+        breakers=tuple(
+            Breaker(
+                name=keys.policy,
+                share=Share(percent=breaker.percent, of=breaker.of),
+                within=breaker.within,
+                or_failures=breaker.or_failures,
+            )
+            for _, keys in policies
+            if (breaker := keys.breaker) is not None
+        ),
+        fleets=fleets,
         max_concurrent_runs=min(limits, default=defaults.max_concurrent_runs),
         mode=Mode.OBSERVE if any(keys.mode == "observe" for _, keys in policies) else defaults.mode,
         file=policies[0][0].file,
     )
 
 
-def build_playbook(document: Document, context: LoadContext, problems: Problems) -> Playbook | None:
-    """A playbook as it acts; None when something is wrong with it."""
+def build_playbook(document: Document, context: LoadContext, policy: Policy, problems: Problems) -> Playbook | None:
+    """A playbook as it acts; None when something is wrong with it.
+
+    Args:
+        policy: in force with it, whose limits it must be able to keep.
+    """
     keys = read_keys(document, PlaybookKeys, problems)
     if keys is None:
         return None
-    builder = _Builder(document, context, problems, keys)
+    builder = _Builder(document, context, policy, problems, keys)
     cases = builder.cases()
+    builder.tell_idle_keys()
     if problems.found:
         return None
     return Playbook(
@@ -150,16 +210,47 @@ def _able_key(match: Sequence[Matcher], cases: Sequence[Case]) -> str:
     return hashlib.sha256(json.dumps(able, sort_keys=True).encode()).hexdigest()
 
 
+@dataclass(slots=True, kw_only=True)
+class _Scope:
+    """What the parts of one case share.
+
+    Attributes:
+        where: key → path of the case that wrote it; absent = it stands above the cases.
+        undo, undo_require: of the playbook or case, for each step.
+        query_of: name of a condition → what it asks: tests and messages know it by its name.
+    """
+
+    per: tuple[str, ...] | None
+    where: Mapping[str, Path]
+    is_latched: bool
+    undo: UndoKeys | None
+    undo_require: tuple[ConditionTemplate, ...] = ()
+    query_of: dict[str, JsonValue] = field(default_factory=dict)
+
+    def path(self, key: str) -> Path:
+        """Where a key of the case stands."""
+        return (*self.where.get(key, ()), key)
+
+    def guard_path(self, key: str) -> Path:
+        """Where a key of its guard stands."""
+        return (*self.where.get(f"guard.{key}", ()), "guard", key)
+
+
 class _Builder:
     """Merges and fills in one playbook's cases."""
 
-    def __init__(self, document: Document, context: LoadContext, problems: Problems, keys: PlaybookKeys) -> None:
+    def __init__(
+        self, document: Document, context: LoadContext, policy: Policy, problems: Problems, keys: PlaybookKeys
+    ) -> None:
         self._document = document
         self._context = context
+        self._policy = policy
         self._problems = problems
         self._keys = keys
         # What was taken out for its own problem must not be missed here too.
         self._is_whole = not problems.found
+        self._idle: dict[Path, str] = {}
+        self._busy: set[Path] = set()
 
     def cases(self) -> tuple[Case, ...]:
         if self._keys.cases is None:
@@ -167,6 +258,18 @@ class _Builder:
         if self._is_whole:
             self._check_cases(self._keys.cases)
         return tuple(self._named_case(index, case) for index, case in enumerate(self._keys.cases))
+
+    def tell_idle_keys(self) -> None:
+        """A key that stands above several cases may mean nothing to some of them, but not to all."""
+        for path, message in self._idle.items():
+            if path not in self._busy and self._is_whole:
+                self._problems.add(path, message)
+
+    def _note(self, path: Path, is_busy: bool, message: str) -> None:
+        """Remember whether a key means something to a case, and what to say if it does to none."""
+        self._idle.setdefault(path, message)
+        if is_busy:
+            self._busy.add(path)
 
     def _check_cases(self, cases: Sequence[NamedCaseKeys]) -> None:
         names: dict[str, int] = {}
@@ -192,6 +295,8 @@ class _Builder:
             set_here = {name: getattr(case.guard, name) for name in case.guard.model_fields_set}
             values["guard"] = self._keys.guard.model_copy(update=set_here)
         where: dict[str, Path] = dict.fromkeys(own, ("cases", index))
+        for name in case.guard.model_fields_set if case.guard else ():
+            where[f"guard.{name}"] = ("cases", index)
         merged = CaseKeys.model_construct(**values)
         return self._case(case.name, tuple(case.match or ()), merged, where, ignore=case.ignore, index=index)
 
@@ -208,22 +313,28 @@ class _Builder:
         per = None if keys.per is None else tuple(keys.per)
         if per is not None and len({*per}) < len(per):
             self._problems.add((*where.get("per", ()), "per"), "`per` names a label twice")
+        scope = _Scope(per=per, where=where, is_latched=bool(keys.latched), undo=keys.undo)
         steps: tuple[Step, ...] = ()
         resolved: tuple[Step, ...] = ()
+        verify = self._checks(keys.verify or (), scope.path("verify"), "verify", scope)
+        require = self._require(keys.guard, scope)
+        if keys.undo is not None:
+            scope.undo_require = self._conditions(
+                keys.undo.require or (), (*scope.path("undo"), "require"), "undo_require", scope
+            )
         if ignore is None:
             if not keys.steps and self._is_whole:
                 top: Path = ("playbook",) if index is None else ("cases", index)
                 or_not = "" if index is None else ", or why not with `ignore`"
                 self._problems.add(top, f"`steps` is missing: say what to do{or_not}")
-            steps = self._steps(keys.steps or (), (*where.get("steps", ()), "steps"), per)
+            steps = self._steps(keys.steps or (), scope.path("steps"), scope)
             done = [step.name for step in steps]
-            resolved = self._steps(keys.resolved or (), (*where.get("resolved", ()), "resolved"), per, done)
-            self._check_resolved(keys.resolved or (), (*where.get("resolved", ()), "resolved"))
-        if keys.latched and keys.verify:
-            self._problems.add(
-                (*where.get("verify", ()), "verify"),
-                "a `latched` alert ends by itself, so `alert: resolved` shows nothing; remove `verify` or `latched`",
-            )
+            resolved = self._steps(keys.resolved or (), scope.path("resolved"), scope, done)
+            self._check_resolved(keys.resolved or (), scope.path("resolved"))
+            if len(steps) == len(keys.steps or ()):
+                self._check_undo(steps, keys, scope)
+                self._check_ladder(steps, keys, scope)
+                self._check_acts(steps, scope)
         return Case(
             name=name,
             match=match,
@@ -234,17 +345,85 @@ class _Builder:
             stop_on_resolve=bool(keys.stop_on_resolve),
             latched=bool(keys.latched),
             hold=keys.hold or timedelta(0),
-            guard=self._guard(keys.guard or GuardKeys(), steps),
+            guard=self._guard(keys.guard or GuardKeys(), steps, scope),
             steps=steps,
-            verify=tuple(_check(check) for check in keys.verify or ()),
+            verify=verify,
             resolved=resolved,
             report_to=self._told("report", keys, where, self._context.default_report_to),
             escalate_to=self._told("escalate", keys, where, self._context.default_escalate_to),
+            ladder=keys.ladder.within if keys.ladder and any(step.rung for step in steps) else None,
+            approval=self._case_approval(keys.approval, steps, scope),
+            require=require,
         )
+
+    def _is_message(self, step: Step) -> bool:
+        return self._context.actions[step.action].is_message
+
+    def _case_approval(self, keys: ApprovalKeys | None, steps: Sequence[Step], scope: _Scope) -> Approval | None:
+        if keys is None:
+            return None
+        path = scope.path("approval")
+        approval = self._approval(keys, path)
+        acts = [step for step in steps if not self._is_message(step)]
+        # Without steps, something else is wrong, and told.
+        self._note(path, bool(acts) or not steps, "messages alone ask nobody; remove `approval`")
+        return approval if acts else None
+
+    def _approval(self, keys: ApprovalKeys, path: Path) -> Approval:
+        self._check_targets(keys.ask, (*path, "ask"))
+        return Approval(ask=tuple(keys.ask), expires=keys.expires or DEFAULT_EXPIRES)
+
+    def _check_ladder(self, steps: Sequence[Step], keys: CaseKeys, scope: _Scope) -> None:
+        has_rungs = any(step.rung for step in steps)
+        if keys.ladder is None:
+            if has_rungs and self._is_whole:
+                what = "steps with `rung` need a ladder; write ladder: {within: 6h} beside `steps`"
+                self._problems.add(scope.path("steps"), what)
+            return
+        what = "`ladder` needs steps with rungs; write rung: 1, rung: 2, … on the steps"
+        self._note(scope.path("ladder"), has_rungs or not steps, what)
+        if has_rungs and not keys.verify and self._is_whole and not all(self._is_message(step) for step in steps):
+            what = "a ladder climbs when `verify` says that a rung did not help; write `verify`"
+            self._problems.add(scope.path("ladder"), what)
+
+    def _check_undo(self, steps: Sequence[Step], keys: CaseKeys, scope: _Scope) -> None:
+        """Whether the ``undo`` above the steps means something to one of them."""
+        if keys.undo is None or not steps:
+            return
+        can = [(step, own) for step, own in zip(steps, keys.steps or (), strict=True) if step.undo is not None]
+        is_busy = any(
+            self._context.actions[step.action].default_undo is UndoWhen.RESOLVED
+            or (own.undo is not None and own.undo.when == "resolved")
+            for step, own in can
+        )
+        if can:
+            what = f"{can[0][0].action} stays unless its own step says otherwise; write undo: {{when: resolved}} there"
+        else:
+            what = "nothing that these steps do can be undone; remove `undo`"
+        self._note(scope.path("undo"), is_busy, what)
+
+    def _check_acts(self, steps: Sequence[Step], scope: _Scope) -> None:
+        """What is admitted whole must fit the limits of the policy, or it waits for ever."""
+        count = min((limit.count for limit in self._policy.max_disruptive_acts), default=None)
+        if count is None:
+            return
+        n_of_rung: dict[int, int] = {}
+        for index, step in enumerate(steps):
+            n_of_rung[step.rung] = n = n_of_rung.get(step.rung, 0) + self._context.actions[step.action].is_disruptive
+            if n == count + 1:
+                which = f"rung {step.rung}" if step.rung else "this playbook"
+                self._problems.add(
+                    (*scope.path("steps"), index),
+                    f"more disruptive steps in {which} than the policy's `max_disruptive_acts` of {count} ever admits;"
+                    " raise that, or take steps out",
+                )
 
     def _check_resolved(self, steps: Sequence[StepKeys], path: Path) -> None:
         """Steps after the end have no verdict and no reservation: nothing that interrupts work may stand there."""
         for index, step in enumerate(steps):
+            for key in {"rung", "verify", "undo", "approval"} & step.model_fields_set:
+                what = f"`resolved` steps come when all is over, without `{key}`; remove it"
+                self._problems.add((*path, index, key), what)
             action = self._context.actions.get(step.action)
             if action is not None and action.is_disruptive:
                 what = f"{step.action} interrupts work, and `resolved` steps are not judged; use `steps`"
@@ -264,7 +443,7 @@ class _Builder:
                 known = suggest(name, self._context.notify_targets) or "; the settings name none"
                 self._problems.add((*path, index), f"there is no notification target {name!r}{known}")
 
-    def _guard(self, keys: GuardKeys, steps: Sequence[Step]) -> GuardRules:
+    def _guard(self, keys: GuardKeys, steps: Sequence[Step], scope: _Scope) -> GuardRules:
         actions = [self._context.actions[step.action] for step in steps]
         is_disruptive = any(action.is_disruptive for action in actions)
         is_messages = all(action.is_message for action in actions)
@@ -274,12 +453,119 @@ class _Builder:
             cooldown=cooldown if keys.cooldown is None else keys.cooldown,
             max_runs=max_runs if keys.max_runs is None else Limit(count=keys.max_runs.count, per=keys.max_runs.per),
             tell_after=keys.tell_after or DEFAULT_TELL_AFTER,
+            max_targets=self._max_targets(keys, scope),
         )
 
+    def _max_targets(self, keys: GuardKeys, scope: _Scope) -> MaxTargets | None:
+        wanted = keys.max_targets
+        if wanted is None:
+            return None
+        if wanted.percent is None or wanted.of is None:
+            assert wanted.count is not None
+            return MaxTargets(limit=wanted.count, per=wanted.per)
+        check_fleet(wanted.of, (*scope.guard_path("max_targets"), "of"), self._context, self._problems)
+        return MaxTargets(limit=Share(percent=wanted.percent, of=wanted.of), per=wanted.per)
+
+    def _require(self, guard: GuardKeys | None, scope: _Scope) -> tuple[ConditionTemplate, ...]:
+        keys = guard.require if guard is not None and guard.require is not None else ()
+        return self._conditions(keys, scope.guard_path("require"), "require", scope)
+
+    def _conditions(
+        self, conditions: Sequence[ConditionKeys], path: Path, prefix: str, scope: _Scope
+    ) -> tuple[ConditionTemplate, ...]:
+        return tuple(
+            self._condition(keys, keys.query, (*path, index), f"{prefix}_{index + 1}", scope)
+            for index, keys in enumerate(conditions)
+        )
+
+    def _checks(
+        self, checks: Sequence[VerifyKeys], path: Path, prefix: str, scope: _Scope
+    ) -> tuple[CheckTemplate, ...]:
+        built: list[CheckTemplate] = []
+        for index, keys in enumerate(checks):
+            here = (*path, index)
+            if keys.query is None and scope.is_latched:
+                self._problems.add(
+                    here,
+                    "a `latched` alert ends by itself, so `alert: resolved` shows nothing; write a query, or remove"
+                    " this or `latched`",
+                )
+            built.append(
+                CheckTemplate(
+                    within=keys.within or DEFAULT_WITHIN,
+                    condition=None
+                    if keys.query is None
+                    else self._condition(keys, keys.query, here, f"{prefix}_{index + 1}", scope),
+                    settle=keys.settle or timedelta(0),
+                    holds=keys.holds or timedelta(0),
+                )
+            )
+        return tuple(built)
+
+    def _condition(
+        self, keys: ConditionKeys | VerifyKeys, query: ParamTemplate, path: Path, default_name: str, scope: _Scope
+    ) -> ConditionTemplate:
+        name = keys.name or default_name
+        if scope.query_of.setdefault(name, query.source) != query.source:
+            what = f"two conditions are called {name!r} and ask different things; give one of them another `name`"
+            self._problems.add(path, what)
+        if query.is_late:
+            what = f"`query` must be known when the plan is made, before any step; {_late_words(query)}"
+            self._problems.add((*path, "query"), what)
+        else:
+            self._check_names(query.names, (*path, "query"), scope.per, ())
+        comparison = next(one for one in Comparison if one.value in keys.model_fields_set)
+        bound = _bound(self._document.root.at((*path, comparison.value)))
+        return ConditionTemplate(name=name, query=query, comparison=comparison, bound=bound)
+
+    def _undo(
+        self, keys: UndoKeys | None, name: str, action: Action[Any], path: Path, scope: _Scope
+    ) -> UndoTemplate | None:
+        """The step's own words before the playbook's, which never lift an action's ``never``, before the action's."""
+        if action.default_undo is None:
+            if keys is not None:
+                self._problems.add(path, f"what {action.name} does cannot be undone; remove `undo`")
+            return None
+        # One key each: a step that changes one keeps the playbook's others.
+        own, shared = keys or UndoKeys(), scope.undo or UndoKeys()
+        word, word_path = own.when, path
+        if word is None and action.default_undo is not UndoWhen.NEVER:
+            word, word_path = shared.when, scope.path("undo")
+        when = action.default_undo if word is None else UndoWhen(word)
+        if own.require is None:
+            require = scope.undo_require
+        else:
+            require = self._conditions(own.require, (*path, "require"), f"{name}_undo_require", scope)
+        if when is UndoWhen.NEVER:
+            if own.model_fields_set - {"when"}:
+                what = f"{action.name} is not taken back unless its step says so; write when: resolved too"
+                self._problems.add(path, what)
+            return UndoTemplate(when=when, after=DEFAULT_AFTER, at_most=DEFAULT_AT_MOST)
+        if word is not None and scope.is_latched:
+            self._problems.add(
+                (*word_path, "when"),
+                "a `latched` alert's `resolved` undoes nothing: without `when` it is taken back by `at_most`; or write"
+                " when: never",
+            )
+        after = next((one for one in (own.after, shared.after) if one is not None), DEFAULT_AFTER)
+        at_most = own.at_most or shared.at_most or DEFAULT_AT_MOST
+        if after >= at_most:
+            has_own = own.after is not None or own.at_most is not None
+            self._problems.add(
+                path if has_own else scope.path("undo"),
+                f"`after` {print_duration(after)} must be shorter than `at_most` {print_duration(at_most)}",
+            )
+        return UndoTemplate(when=when, after=after, at_most=at_most, require=require)
+
     def _steps(
-        self, steps: Sequence[StepKeys], path: Path, per: tuple[str, ...] | None, done: Sequence[str] | None = None
+        self, steps: Sequence[StepKeys], path: Path, scope: _Scope, done: Sequence[str] | None = None
     ) -> tuple[Step, ...]:
-        """Build a list of steps; ``done`` are the names that their templates may speak of, None = those before each."""
+        """Build a list of steps.
+
+        Args:
+            done: the names that their templates may speak of, None = those before each. Steps that come when all is
+                done are given them, and are neither verified nor undone.
+        """
         built: list[Step] = []
         names: list[str] = []
         taken: set[str] = set()  # a file of a MiB can hold 60,000 steps
@@ -288,15 +574,28 @@ class _Builder:
             name = keys.name or f"step_{index + 1}"
             if name in taken:
                 self._problems.add(here, f"two steps are called {name!r}")
-            if step := self._step(keys, name, here, per, names if done is None else done):
+            if step := self._step(keys, name, here, scope, names if done is None else done):
+                if done is None:
+                    step = self._with_proof(step, keys, here, scope)
                 built.append(step)
             names.append(name)
             taken.add(name)
         return tuple(built)
 
-    def _step(
-        self, keys: StepKeys, name: str, path: Path, per: tuple[str, ...] | None, earlier: Sequence[str]
-    ) -> Step | None:
+    def _with_proof(self, step: Step, keys: StepKeys, path: Path, scope: _Scope) -> Step:
+        """The step with what is asked before it, looked at after it and taken back."""
+        action = self._context.actions[step.action]
+        for key in {"verify", "approval"} & keys.model_fields_set if action.is_message else ():
+            self._problems.add((*path, key), f"a message needs no `{key}`; remove it")
+        return replace(
+            step,
+            rung=keys.rung or 0,
+            verify=self._checks(keys.verify or (), (*path, "verify"), f"{step.name}_verify", scope),
+            undo=self._undo(keys.undo, step.name, action, (*path, "undo"), scope),
+            approval=None if keys.approval is None else self._approval(keys.approval, (*path, "approval")),
+        )
+
+    def _step(self, keys: StepKeys, name: str, path: Path, scope: _Scope, earlier: Sequence[str]) -> Step | None:
         action = self._context.actions.get(keys.action)
         if action is None:
             known = suggest(keys.action, self._context.actions)
@@ -305,11 +604,11 @@ class _Builder:
             )
             return None
         if keys.condition is not None:
-            self._check_names(keys.condition.names, (*path, "if"), per, earlier)
+            self._check_names(keys.condition.names, (*path, "if"), scope.per, earlier)
         params, broken = self._params(action, keys.params or {}, (*path, "params"))
         for param, template in params.items():
             here = (*path, "params", param)
-            self._check_names(template.names, here, per, earlier)
+            self._check_names(template.names, here, scope.per, earlier)
             if template.is_late and param not in action.late_params:
                 self._problems.add(
                     here, f"`{param}` must be known when the plan is made, before any step; {_late_words(template)}"
@@ -443,8 +742,10 @@ def _json(node: Node) -> JsonValue:
             return node.value
 
 
-def _check(keys: VerifyKeys) -> CheckTemplate:
-    return CheckTemplate(within=keys.within or DEFAULT_WITHIN)
+def _bound(node: Node) -> str:
+    """A number as it was written, where that reads the same to everybody: ``0x10`` and ``.5e3`` are calculated."""
+    is_clear = re.fullmatch(r"[-+]?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?", node.text)
+    return node.text if is_clear else repr(node.value)
 
 
 def _retry(keys: RetryKeys) -> RetryPolicy:

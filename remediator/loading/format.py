@@ -1,8 +1,8 @@
 """The playbook format, version 1, as pydantic models: the whole of it, strictly.
 
 Takes plain data, gives models; their JSON Schema and the descriptions on every field are what people and editors read.
-Each field that is in the format and does not act yet is marked ``LATER``: it is checked like the others, and then
-refused by name. Must never: turn one type into another, or pass over a key that it does not know.
+What hangs on the site or on other keys is judged by ``build``. Must never: turn one type into another, or pass over a
+key that it does not know.
 """
 
 from __future__ import annotations
@@ -31,14 +31,11 @@ from remediator.core.matcher import Matcher, parse_matcher
 from remediator.core.playbook import OnFailure
 from remediator.core.policy import Mode
 from remediator.core.render import Expression, ParamTemplate, TemplateKind
-from remediator.core.units import parse_duration, parse_percent
+from remediator.core.units import parse_duration, parse_percent, print_duration
 from remediator.errors import MatcherSyntaxError, TemplateError
 
-LATER: JsonDict = {"x-acts": False}
-"""Marks a key that this version checks and then refuses by name."""
-
-WITH_QUERY: JsonDict = {"x-acts": False}
-"""Marks what may stand only beside a key that is ``LATER``: refusing that one is enough."""
+DEFAULT_WITHIN = timedelta(minutes=15)
+"""A rule's `for`, a scrape, and Alertmanager's `group_interval` of 5m lie between a mended fault and its `resolved`."""
 
 T = TypeVar("T")
 
@@ -114,6 +111,8 @@ def _expression(value: object) -> Expression:
 
 
 def _query(value: object) -> ParamTemplate:
+    if isinstance(value, str) and not value.strip():
+        raise _problem("value", "must not be empty")
     if isinstance(value, str) and (operator := _top_comparison(value)):
         raise _problem(
             "value", f"the query compares already ({operator}); leave the number to below, above or equals instead"
@@ -123,13 +122,16 @@ def _query(value: object) -> ParamTemplate:
 
 _PROMQL_TOKEN = re.compile(
     r"""(?P<skip>"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|`[^`]*`|\#[^\n]*)
-    |(?P<open>[({\[])|(?P<close>[)}\]])|(?P<comparison>[<>]=?|==|!=)""",
+    |(?P<open>[({\[])|(?P<close>[)}\]])|(?P<comparison>(?:[<>]=?|==|!=)(?!\s*bool\b))""",
     re.VERBOSE | re.DOTALL,
 )
 
 
 def _top_comparison(query: str) -> str:
-    """The comparison that a PromQL query ends in, "" for none: then it gives no value where it is false."""
+    """The comparison that a PromQL query ends in, "" for none: then it gives no value where it is false.
+
+    With ``bool`` behind it, a comparison gives 0 or 1 and is a number like any other.
+    """
     depth = 0
     for token in _PROMQL_TOKEN.finditer(query):
         match token.lastgroup:
@@ -181,6 +183,19 @@ def _approval(value: object) -> object:
     return value
 
 
+def _ladder(value: object) -> object:
+    if isinstance(value, str):
+        raise _problem("value", f"must be a map; write ladder: {{within: {value[:20]}}}")
+    return value
+
+
+def _undo(value: object) -> object:
+    if isinstance(value, str | bool):
+        word = value if value in ("resolved", "never") else "never"
+        raise _problem("value", f"must be a map; write undo: {{when: {word}}}")
+    return value
+
+
 def _escalate(value: object) -> object:
     keys = {key for item in (value if isinstance(value, list) else [value]) if isinstance(item, dict) for key in item}
     if isinstance(value, list) or keys & {"action", "steps", "params"}:
@@ -200,6 +215,14 @@ Matchers = Annotated[list[MatcherLine], BeforeValidator(_matchers)]
 Condition = Annotated[Expression, _Read(_expression, _TEXT_SCHEMA)]
 Query = Annotated[ParamTemplate, _Read(_query, _TEXT_SCHEMA)]
 StepName = Annotated[str, _Read(_step_name, {"type": "string", "pattern": "^[a-z][a-z0-9_]*$"})]
+# A default name is a step's name with up to 19 characters behind it.
+ConditionName = Annotated[
+    str,
+    _Read(
+        _text_name("[a-z][a-z0-9_]{0,119}", "a condition's name is small letters, digits and _, from a letter on"),
+        {"type": "string", "pattern": "^[a-z][a-z0-9_]*$"},
+    ),
+]
 Name = Annotated[
     str,
     _Read(
@@ -211,6 +234,7 @@ LabelName = Annotated[str, Field(min_length=1)]
 Names = Annotated[list[LabelName], BeforeValidator(_names)]
 Count = Annotated[int, Field(ge=1)]
 Share = Annotated[int, Field(ge=1, le=100)]
+Bound = Annotated[float, Field(allow_inf_nan=False)]
 AnyMode = Annotated[Mode, Field(strict=False)]
 
 
@@ -243,54 +267,63 @@ class MaxTargetsKeys(_Table):
 class ConditionKeys(_Table):
     """A query that gives one number, and what the number is compared with."""
 
-    name: StepName | None = Field(default=None, description="What tests and messages call it.")
-    query: Query = Field(description="PromQL that gives one number.")
-    below: float | None = Field(default=None, description="Good when the number is smaller.")
-    above: float | None = Field(default=None, description="Good when the number is larger.")
-    equals: float | None = Field(default=None, description="Good when the number is this.")
+    name: ConditionName | None = Field(
+        default=None, description="What tests and messages call it; default require_1, require_2, …"
+    )
+    query: Query = Field(description="PromQL that gives one number; {{ }} puts quoted values in.")
+    below: Bound | None = Field(default=None, description="Good when the number is smaller.")
+    above: Bound | None = Field(default=None, description="Good when the number is larger.")
+    equals: Bound | None = Field(default=None, description="Good when the number is this.")
 
     @model_validator(mode="after")
     def _one_comparison(self) -> Self:
-        if len(self.model_fields_set & {"below", "above", "equals"}) != 1:
-            raise _problem("value", "a condition takes one of below, above, equals")
+        _refuse_comparisons_but_one(self.model_fields_set)
         return self
+
+
+def _refuse_comparisons_but_one(given: set[str]) -> None:
+    if len(given & {"below", "above", "equals"}) != 1:
+        raise _problem("value", "a condition takes one of below, above, equals")
 
 
 class VerifyKeys(_Table):
     """Whether it helped: a condition that is looked at over time, or that the alert is resolved."""
 
-    alert: Literal["resolved"] | None = Field(default=None, description="Good when the subject is resolved.")
+    alert: Literal["resolved"] | None = Field(
+        default=None, description="Good when the subject is resolved: for where nothing can be measured."
+    )
+    name: ConditionName | None = Field(
+        default=None, description="What tests and messages call it; default verify_1, verify_2, …"
+    )
+    query: Query | None = Field(default=None, description="PromQL that gives one number; {{ }} puts quoted values in.")
+    below: Bound | None = Field(default=None, description="Good when the number is smaller.")
+    above: Bound | None = Field(default=None, description="Good when the number is larger.")
+    equals: Bound | None = Field(default=None, description="Good when the number is this.")
+    settle: Duration | None = Field(default=None, description="Wait first; default 0s.")
+    holds: Duration | None = Field(default=None, description="Must stay so this long; default 0s.")
     within: PositiveDuration | None = Field(
-        default=None, description="Must be so within this time after the last step; default 15m."
+        default=None, description="Must be so within this time after the step, or after the last one; default 15m."
     )
-    name: StepName | None = Field(
-        default=None, description="What tests and messages call it.", json_schema_extra=WITH_QUERY
-    )
-    query: Query | None = Field(default=None, description="PromQL that gives one number.", json_schema_extra=LATER)
-    below: float | None = Field(
-        default=None, description="Good when the number is smaller.", json_schema_extra=WITH_QUERY
-    )
-    above: float | None = Field(
-        default=None, description="Good when the number is larger.", json_schema_extra=WITH_QUERY
-    )
-    equals: float | None = Field(
-        default=None, description="Good when the number is this.", json_schema_extra=WITH_QUERY
-    )
-    settle: Duration | None = Field(default=None, description="Wait first.", json_schema_extra=WITH_QUERY)
-    holds: Duration | None = Field(default=None, description="Must stay so this long.", json_schema_extra=WITH_QUERY)
 
     @model_validator(mode="after")
     def _alert_or_query(self) -> Self:
         given = self.model_fields_set
         if ("alert" in given) == ("query" in given):
             raise _problem("value", "takes either alert: resolved, or a query")
-        if "alert" in given and given - {"alert", "within"}:
-            raise _problem("value", "alert: resolved takes only within")
-        if "query" in given and len(given & {"below", "above", "equals"}) != 1:
-            raise _problem("value", "a condition takes one of below, above, equals")
-        within = self.within or timedelta(minutes=15)
-        if self.holds is not None and self.holds > within:
-            raise _problem("value", "holds must be complete inside within")
+        if "alert" in given:
+            if given - {"alert", "within"}:
+                raise _problem("value", "alert: resolved takes only within")
+            return self
+        _refuse_comparisons_but_one(given)
+        within = self.within or DEFAULT_WITHIN
+        settle, holds = self.settle or timedelta(0), self.holds or timedelta(0)
+        # What has to hold is looked at first when it has settled, and must be looked at once more in time.
+        if settle + holds > within or (holds and settle + holds == within):
+            raise _problem(
+                "value",
+                f"settle and holds ({print_duration(settle + holds)}) must be complete inside within"
+                f" ({print_duration(within)}); write a longer within",
+            )
         return self
 
 
@@ -309,11 +342,9 @@ class GuardKeys(_Table):
     tell_after: PositiveDuration | None = Field(
         default=None, description="People are told once of a plan that has waited so long for its turn; default 1h."
     )
-    max_targets: MaxTargetsKeys | None = Field(
-        default=None, description="Different targets changed by this playbook.", json_schema_extra=LATER
-    )
-    require: list[ConditionKeys] | None = Field(
-        default=None, description="Conditions checked just before acting.", json_schema_extra=LATER
+    max_targets: MaxTargetsKeys | None = Field(default=None, description="Different targets changed by this playbook.")
+    require: Annotated[list[ConditionKeys], Field(min_length=1)] | None = Field(
+        default=None, description="Conditions checked just before acting."
     )
 
 
@@ -347,8 +378,18 @@ class UndoKeys(_Table):
 
     when: Literal["resolved", "never"] | None = Field(default=None, description="Default by action.")
     after: Duration | None = Field(default=None, description="Wait first, and between two; default 10m.")
-    require: list[ConditionKeys] | None = Field(default=None, description="Conditions that must hold.")
-    at_most: PositiveDuration | None = Field(default=None, description="The longest that it stays; default 12h.")
+    require: Annotated[list[ConditionKeys], Field(min_length=1)] | None = Field(
+        default=None, description="Conditions that must hold, asked every minute."
+    )
+    at_most: PositiveDuration | None = Field(
+        default=None, description="From the act on, the longest that it stays; default 12h."
+    )
+
+    @model_validator(mode="after")
+    def _never_is_never(self) -> Self:
+        if self.when == "never" and (extra := self.model_fields_set - {"when"}):
+            raise _problem("value", f"when: never takes nothing back; remove {', '.join(sorted(extra))}")
+        return self
 
 
 class StepKeys(_Table):
@@ -369,13 +410,15 @@ class StepKeys(_Table):
     on_failure: Annotated[OnFailure, Field(strict=False)] | None = Field(
         default=None, description="stop the run, or continue; default stop, for messages continue."
     )
-    rung: Count | None = Field(default=None, description="Stage of the ladder.", json_schema_extra=LATER)
-    verify: list[VerifyKeys] | None = Field(
-        default=None, description="Else the step is failed.", json_schema_extra=LATER
+    rung: Count | None = Field(default=None, description="Stage of the ladder, from 1.")
+    verify: Annotated[list[VerifyKeys], Field(min_length=1)] | None = Field(
+        default=None, description="Looked at after the step; where it is not so, the step is failed."
     )
-    undo: UndoKeys | None = Field(default=None, description="Taking it back.", json_schema_extra=LATER)
+    undo: Annotated[UndoKeys, BeforeValidator(_undo)] | None = Field(
+        default=None, description="When it is taken back; its keys go before those of the playbook's undo."
+    )
     approval: Annotated[ApprovalKeys, BeforeValidator(_approval)] | None = Field(
-        default=None, description="Ask people first.", json_schema_extra=LATER
+        default=None, description="Ask people at its turn."
     )
 
 
@@ -429,10 +472,14 @@ class CaseKeys(_Table):
         default=None, description="Told of every end without a fix."
     )
     resolved: Steps | None = Field(default=None, description="Steps for when it is over, if something was done.")
-    ladder: LadderKeys | None = Field(default=None, description="Stages by severity.", json_schema_extra=LATER)
-    undo: UndoKeys | None = Field(default=None, description="Taking it back.", json_schema_extra=LATER)
+    ladder: Annotated[LadderKeys, BeforeValidator(_ladder)] | None = Field(
+        default=None, description="The steps are stages: the next one where verify says that one did not help."
+    )
+    undo: Annotated[UndoKeys, BeforeValidator(_undo)] | None = Field(
+        default=None, description="When steps that can be undone are taken back; never those that stay by default."
+    )
     approval: Annotated[ApprovalKeys, BeforeValidator(_approval)] | None = Field(
-        default=None, description="Ask people first.", json_schema_extra=LATER
+        default=None, description="Ask people before any step, and before each rung."
     )
 
 
@@ -475,10 +522,12 @@ class MaxActsKeys(_Table):
 class BreakerKeys(_Table):
     """Trips when too much of a fleet was changed, or too much failed."""
 
-    percent: Share = Field(description="Share of the fleet.")
+    percent: Share = Field(description="At most this share of the fleet is changed.")
     of: Name = Field(description="The fleet, by its name in the settings.")
-    within: PositiveDuration = Field(description="Window.")
-    or_failures: Count | None = Field(default=None, description="Or so many failed runs.")
+    within: PositiveDuration = Field(description="In any window of this length.")
+    or_failures: Count | None = Field(
+        default=None, description="Or so many runs end failed, ineffective or unknown in it; default not counted."
+    )
 
 
 class PolicyKeys(_Table):
@@ -493,11 +542,12 @@ class PolicyKeys(_Table):
         default=None, description="enforce, or observe for the whole engine; default enforce."
     )
     require_label: MatcherLine | None = Field(
-        default=None, description="Touch nothing without this label.", json_schema_extra=LATER
+        default=None, description="A matcher on the target's own labels: touch nothing that it does not fit."
     )
     max_disruptive_acts: MaxActsKeys | None = Field(
-        default=None, description="Over all playbooks.", json_schema_extra=LATER
+        default=None, description="Disruptive acts over all playbooks; default no limit."
     )
     breaker: BreakerKeys | None = Field(
-        default=None, description="Stops everything until a person resets it.", json_schema_extra=LATER
+        default=None,
+        description="Trips when too much is changed or fails, and holds every act until a person resets it.",
     )

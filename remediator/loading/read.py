@@ -17,7 +17,6 @@ from pydantic_core import ErrorDetails
 from remediator.core.units import cut
 from remediator.errors import MatcherSyntaxError, PlaybookError, PlaybookSchemaError, TemplateError
 from remediator.loading.document import Document, Node, Path
-from remediator.loading.format import LATER
 
 _KINDS: Mapping[str, type[PlaybookError]] = {
     "matcher": MatcherSyntaxError,
@@ -50,14 +49,13 @@ class Problems:
 
 
 def read_keys(document: Document, model: type[M], problems: Problems) -> M | None:
-    """The document as a model. Refuses by name what does not act.
+    """The document as a model.
 
     Returns:
         With problems, whatever is left of it without them: to look for more, not to act on. None when nothing is.
     """
     root = document.root
     _refuse_nulls(root, problems)
-    _refuse_later(root, model, problems)
     for look in range(_MOST_LOOKS):
         try:
             keys = model.model_validate(root.plain())
@@ -163,7 +161,7 @@ def in_words(detail: ErrorDetails, name: str) -> str:
             word = str(detail["input"])
             is_word = word.lower() in ("yes", "no", "on", "off")
             return f"{name} must be true or false" + (f"; {word} is text in YAML 1.2" if is_word else "")
-        case "int_type" | "float_type" | "int_from_float":
+        case "int_type" | "float_type" | "int_from_float" | "finite_number":
             return f"{name} must be a{' whole' if kind.startswith('int') else ''} number"
         case "list_type" | "tuple_type":
             return f"{name} must be a list"
@@ -200,7 +198,9 @@ def _refuse_silent_mistakes(document: Document, problems: Problems) -> None:
                 )
                 problems.add(path, message, MatcherSyntaxError)
         if "{{" in node.text and not {*path} & _WITH_TEMPLATES:
-            problems.add(path, "a template is read in `params` only; here it would stay as it is", TemplateError)
+            problems.add(
+                path, "a template is read in `params` and `query` only; here it would stay as it is", TemplateError
+            )
 
 
 _WITH_TEMPLATES = {"params", "query", "if", "description", "to"}
@@ -217,12 +217,8 @@ def suggest(word: str, known: Iterable[str], otherwise: str = "; there are: ") -
 
 
 def fields(model: type[BaseModel]) -> list[str]:
-    """A model's keys as files write them, without those that do not act."""
-    return [
-        info.alias or name
-        for name, info in model.model_fields.items()
-        if not isinstance(extra := info.json_schema_extra, dict) or extra.get("x-acts", True)
-    ]
+    """A model's keys as files write them."""
+    return [info.alias or name for name, info in model.model_fields.items()]
 
 
 def _model_at(model: type[BaseModel], path: Path) -> type[BaseModel]:
@@ -237,26 +233,3 @@ def _first_model(annotation: Any) -> type[BaseModel] | None:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     return next((found for part in get_args(annotation) if (found := _first_model(part))), None)
-
-
-def _refuse_later(node: Node, model: type[BaseModel], problems: Problems, path: Path = ()) -> None:
-    """Refuse by name every key that the format has and this version does not act on."""
-    if isinstance(node.value, list):
-        for index, item in enumerate(node.value):
-            _refuse_later(item, model, problems, (*path, index))
-        return
-    if not isinstance(node.value, dict):
-        return
-    for name, info in model.model_fields.items():
-        key = info.alias or name
-        if key not in node.value:
-            continue
-        if info.json_schema_extra is LATER:
-            shown = ".".join(str(part) for part in (*path, key) if isinstance(part, str) and part not in _LISTS)
-            problems.add((*path, key), f"`{shown}` does not act in this version of remediator; remove it")
-        elif below := _first_model(info.annotation):
-            _refuse_later(node.value[key], below, problems, (*path, key))
-
-
-_LISTS = ("cases", "steps", "resolved")
-"""Whose entries' keys are named without them: ``rung``, not ``steps.rung``."""

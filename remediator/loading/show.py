@@ -1,19 +1,33 @@
 """Playbooks and the format, printed back.
 
 Takes a ``Playbook``, gives its YAML with every default filled in, which loads as the same playbook; takes a kind of
-document, gives its JSON Schema for editors. Must never: show a key that does not act.
+document, gives its JSON Schema for editors. Must never: leave out a key that acts.
 """
 
 from __future__ import annotations
 
+import re
 from io import StringIO
 from typing import Any, Literal
 
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 from ruamel.yaml import YAML
+from ruamel.yaml.nodes import ScalarNode
+from ruamel.yaml.representer import SafeRepresenter
 
-from remediator.core.playbook import Case, Playbook, Step
+from remediator.core.action import UndoWhen
+from remediator.core.playbook import (
+    Approval,
+    Case,
+    CheckTemplate,
+    ConditionTemplate,
+    MaxTargets,
+    Playbook,
+    Step,
+    UndoTemplate,
+)
+from remediator.core.policy import Share
 from remediator.core.retry import RetryPolicy
 from remediator.core.units import print_duration
 from remediator.loading.format import PlaybookKeys, PolicyKeys
@@ -36,6 +50,7 @@ def effective(playbook: Playbook) -> str:
         ]
     out = StringIO()
     yaml = YAML(typ="safe", pure=True)
+    yaml.Representer = _Representer
     yaml.default_flow_style = False
     yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
     yaml.width = 120
@@ -56,20 +71,82 @@ def _case(case: Case) -> dict[str, Any]:
     guard: dict[str, Any] = {"cooldown": print_duration(case.guard.cooldown)}
     if case.guard.max_runs is not None:
         guard["max_runs"] = {"count": case.guard.max_runs.count, "per": print_duration(case.guard.max_runs.per)}
+    if case.guard.max_targets is not None:
+        guard["max_targets"] = _max_targets(case.guard.max_targets)
     guard["tell_after"] = print_duration(case.guard.tell_after)
+    if case.require:
+        guard["require"] = [_condition(condition) for condition in case.require]
     keys["guard"] = guard
-    keys["steps"] = [_step(step) for step in case.steps]
+    if case.ladder is not None:
+        keys["ladder"] = {"within": print_duration(case.ladder)}
+    if case.approval is not None:
+        keys["approval"] = _approval(case.approval)
+    keys["steps"] = [_step(step, case) for step in case.steps]
     if case.verify:
-        keys["verify"] = [{"alert": "resolved", "within": print_duration(check.within)} for check in case.verify]
+        keys["verify"] = [_check(check) for check in case.verify]
     if case.resolved:
-        keys["resolved"] = [_step(step) for step in case.resolved]
+        keys["resolved"] = [_step(step, case) for step in case.resolved]
     keys["report"] = {"to": list(case.report_to)}
     keys["escalate"] = {"to": list(case.escalate_to)}
     return keys
 
 
-def _step(step: Step) -> dict[str, Any]:
+def _max_targets(wanted: MaxTargets) -> dict[str, Any]:
+    per = {"per": print_duration(wanted.per)}
+    if isinstance(wanted.limit, Share):
+        return {"percent": wanted.limit.percent, "of": wanted.limit.of, **per}
+    return {"count": wanted.limit, **per}
+
+
+def _condition(condition: ConditionTemplate) -> dict[str, Any]:
+    bound = {condition.comparison.value: _Number(condition.bound)}
+    return {"name": condition.name, "query": condition.query.source, **bound}
+
+
+def _check(check: CheckTemplate) -> dict[str, Any]:
+    within = {"within": print_duration(check.within)}
+    if check.condition is None:
+        return {"alert": "resolved", **within}
+    times = {"settle": print_duration(check.settle), "holds": print_duration(check.holds)}
+    return {**_condition(check.condition), **times, **within}
+
+
+def _approval(approval: Approval) -> dict[str, Any]:
+    return {"ask": list(approval.ask), "expires": print_duration(approval.expires)}
+
+
+def _undo(undo: UndoTemplate, case: Case) -> dict[str, Any]:
+    if undo.when is UndoWhen.NEVER:
+        return {"when": undo.when.value}
+    # Of a latched one only the action's own default can be `resolved`: a file that says so is refused.
+    keys: dict[str, Any] = {} if case.latched else {"when": undo.when.value}
+    keys["after"] = print_duration(undo.after)
+    if undo.require:
+        keys["require"] = [_condition(condition) for condition in undo.require]
+    keys["at_most"] = print_duration(undo.at_most)
+    return keys
+
+
+class _Number(str):
+    """A number as it was written, printed without quotes."""
+
+    __slots__ = ()
+
+
+class _Representer(SafeRepresenter):
+    def represent_number(self, number: _Number) -> ScalarNode:
+        kind = "int" if re.fullmatch(r"[-+]?[0-9]+", number) else "float"
+        node: ScalarNode = self.represent_scalar(f"tag:yaml.org,2002:{kind}", str(number))
+        return node
+
+
+_Representer.add_representer(_Number, _Representer.represent_number)
+
+
+def _step(step: Step, case: Case) -> dict[str, Any]:
     keys: dict[str, Any] = {"name": step.name}
+    if step.rung:
+        keys["rung"] = step.rung
     if step.condition is not None:
         keys["if"] = step.condition.source
     keys["action"] = step.action
@@ -78,6 +155,12 @@ def _step(step: Step) -> dict[str, Any]:
     keys["timeout"] = print_duration(step.timeout)
     keys["retry"] = _retry(step.retry)
     keys["on_failure"] = step.on_failure.value
+    if step.approval is not None:
+        keys["approval"] = _approval(step.approval)
+    if step.verify:
+        keys["verify"] = [_check(check) for check in step.verify]
+    if step.undo is not None:
+        keys["undo"] = _undo(step.undo, case)
     return keys
 
 
@@ -91,7 +174,7 @@ def _retry(retry: RetryPolicy) -> dict[str, Any]:
 
 
 class _Schema(GenerateJsonSchema):
-    """Without null, which no key takes, and without what does not act."""
+    """Without null, which no key takes."""
 
     def nullable_schema(self, schema: core_schema.NullableSchema) -> JsonSchemaValue:
         return self.generate_inner(schema["schema"])
@@ -104,27 +187,7 @@ class _Schema(GenerateJsonSchema):
 
 
 def json_schema(which: Literal["playbook", "policy"]) -> dict[str, Any]:
-    """JSON Schema (2020-12) of one kind of document, with the keys that act."""
+    """JSON Schema (2020-12) of one kind of document."""
     model = PlaybookKeys if which == "playbook" else PolicyKeys
     schema = model.model_json_schema(by_alias=True, schema_generator=_Schema)
-    tables = schema.pop("$defs")
-    for table in (schema, *(table for table in tables.values() if "properties" in table)):
-        acting = {key: value for key, value in table["properties"].items() if value.pop("x-acts", True)}
-        table["properties"] = acting
-    used = _tables_in(schema, tables, set())
-    return {"$schema": GenerateJsonSchema.schema_dialect, **schema, "$defs": {name: tables[name] for name in used}}
-
-
-def _tables_in(value: Any, tables: dict[str, Any], seen: set[str]) -> list[str]:
-    """Names of the ``$defs`` that a schema still needs, sorted."""
-    match value:
-        case {"$ref": str(reference)} if (name := reference.rpartition("/")[2]) not in seen:
-            seen.add(name)
-            _tables_in(tables[name], tables, seen)
-        case dict():
-            for item in value.values():
-                _tables_in(item, tables, seen)
-        case list():
-            for item in value:
-                _tables_in(item, tables, seen)
-    return sorted(seen)
+    return {"$schema": GenerateJsonSchema.schema_dialect, **schema}

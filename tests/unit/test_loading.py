@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -14,18 +14,43 @@ from jsonschema import Draft202012Validator
 from ruamel.yaml import YAML
 
 from remediator.actions import REGISTRY
+from remediator.actions.noop import Noop
+from remediator.core.action import TargetKind, UndoWhen
 from remediator.core.matcher import parse_matcher
-from remediator.core.playbook import CheckTemplate, OnFailure, Playbook
-from remediator.core.policy import Limit, Mode, Policy
+from remediator.core.playbook import Approval, CheckTemplate, ConditionTemplate, MaxTargets, OnFailure, Playbook
+from remediator.core.policy import Breaker, Fleet, Limit, Mode, Policy, Share
 from remediator.core.retry import RetryPolicy
 from remediator.errors import PlaybookError
 from remediator.loading import LoadContext, Loaded, effective, json_schema, load
 
 ROOT = Path(__file__).parents[2]
+WHOLE = ROOT / "tests/data/whole_format.yaml"
 ERRORS = YAML(typ="safe", pure=True).load((ROOT / "tests/data/playbook_errors.yaml").read_text("utf-8"))
 
+
+class Limited(Noop):
+    """Can be undone, and is by default."""
+
+    name: ClassVar[str] = "test.limit"
+    default_undo: ClassVar[UndoWhen | None] = UndoWhen.RESOLVED
+
+
+class Cordon(Noop):
+    """Can be undone, and stays by default."""
+
+    name: ClassVar[str] = "test.cordon"
+    default_undo: ClassVar[UndoWhen | None] = UndoWhen.NEVER
+
+
 CONTEXT = LoadContext(
-    actions=REGISTRY, notify_targets=frozenset({"oncall", "ml-platform"}), vars={"site": "fra1"}, public_url="http://r"
+    actions={**REGISTRY, "test.limit": Limited(), "test.cordon": Cordon()},
+    notify_targets=frozenset({"oncall", "ml-platform"}),
+    vars={"site": "fra1"},
+    public_url="http://r",
+    fleets={
+        "gpus": Fleet(name="gpus", kind=TargetKind.GPU, size=64),
+        "kube_nodes": Fleet(name="kube_nodes", kind=TargetKind.NODE, query="count(kube_node_info)"),
+    },
 )
 
 Load = Callable[[str], Loaded]
@@ -71,13 +96,40 @@ def test_load_when_a_file_is_wrong_then_says_where_and_what_to_write(row: Mappin
         assert problem.located().startswith(problem.file)
 
 
-def test_load_when_a_file_has_every_key_then_refuses_only_what_does_not_act() -> None:
-    problems = load([ROOT / "tests/data/whole_format.yaml"], context=CONTEXT).problems
-    says = " does not act in this version of remediator; remove it"
-    assert {problem.message.replace(says, "") for problem in problems} == {
-        *("`guard.max_targets`", "`guard.require`", "`verify`", "`verify.query`", "`ladder`", "`rung`", "`undo`"),
-        *("`approval`", "`require_label`", "`max_disruptive_acts`", "`breaker`"),
-    }
+def test_load_when_a_file_has_every_key_then_each_acts() -> None:
+    loaded = load([WHOLE], context=CONTEXT)
+    assert [problem.located() for problem in loaded.problems] == []
+    restart, cap = loaded.playbook_set.playbooks
+    (case,) = restart.cases
+    assert case.guard.max_targets == MaxTargets(limit=2, per=timedelta(hours=1))
+    assert names_of(case.require) == ["exporter_up equals 1"]
+    assert names_of(case.steps[0].verify) == ["checkpoint_age below 120"]
+    (check,) = case.verify
+    assert (check.settle, check.holds, check.within) == tuple(timedelta(minutes=minutes) for minutes in (3, 5, 20))
+    _, burst, rest = cap.cases
+    assert (burst.ladder, [step.rung for step in burst.steps]) == (timedelta(hours=6), [1, 2, 3, 3])
+    assert burst.guard.max_targets == MaxTargets(limit=Share(percent=10, of="kube_nodes"), per=timedelta(hours=1))
+    assert burst.approval == Approval(ask=("oncall",), expires=timedelta(minutes=30))
+    assert burst.steps[3].approval == Approval(ask=("oncall",), expires=timedelta(minutes=30))
+    assert rest.approval == Approval(ask=("oncall",), expires=timedelta(hours=4))
+    assert (names_of(rest.require), names_of(burst.require)) == (["idle above -0.5"], [])
+    policy = loaded.playbook_set.policy
+    assert policy.breakers == (
+        Breaker(
+            name="site",
+            share=Share(percent=20, of="gpus"),
+            within=timedelta(minutes=10),
+            or_failures=3,
+        ),
+    )
+    assert policy.max_disruptive_acts == (Limit(count=2, per=timedelta(hours=1)),)
+    assert [line.text for line in policy.require_labels] == ["remediator.io/managed=true"]
+    assert policy.fleets == CONTEXT.fleets
+
+
+def names_of(conditions: Iterable[ConditionTemplate | CheckTemplate]) -> list[str]:
+    found = [one.condition if isinstance(one, CheckTemplate) else one for one in conditions]
+    return [f"{one.name} {one.comparison} {one.bound}" for one in found if one is not None]
 
 
 @given(st.binary(max_size=200))
@@ -114,9 +166,12 @@ def test_load_when_a_document_has_any_shape_then_nothing_is_raised(
     assert list(loaded.problems) == sorted(loaded.problems, key=lambda problem: (problem.line, problem.column))
 
 
-def test_load_when_a_key_is_misspelt_then_nothing_that_does_not_act_is_suggested(load_text: Load) -> None:
+def test_load_when_an_acting_key_is_misspelt_then_it_is_suggested(load_text: Load) -> None:
     problems = load_text(with_steps("{action: noop}", "approvals: 1\nverify: [{alert: resolved, hold: 1m}]\n")).problems
-    assert ["did you mean" in problem.message for problem in problems] == [False, False]
+    assert [problem.message.partition("; ")[2] for problem in problems] == [
+        "did you mean `approval`?",
+        "did you mean `holds`?",
+    ]
 
 
 # -- files -------------------------------------------------------------------------------------------------------------
@@ -175,7 +230,11 @@ def test_load_when_a_file_is_too_large_then_it_is_a_problem(tmp_path: Path) -> N
 
 def test_load_when_there_is_nothing_then_the_set_is_empty_and_right(tmp_path: Path) -> None:
     loaded = load([tmp_path], context=CONTEXT)
-    assert (loaded.playbook_set.playbooks, loaded.playbook_set.policy, loaded.problems) == ((), Policy(), ())
+    assert (loaded.playbook_set.playbooks, loaded.playbook_set.policy, loaded.problems) == (
+        (),
+        Policy(fleets=CONTEXT.fleets),
+        (),
+    )
 
 
 def test_load_when_two_files_bear_one_name_then_the_second_is_told_of_the_first(tmp_path: Path) -> None:
@@ -429,7 +488,11 @@ resolved: [{action: notify.send, params: {to: [oncall], title: "{{ run.outcome }
 """
 
 
-@pytest.mark.parametrize("text", [FULL, CASES, with_steps("{action: noop}")], ids=["full", "cases", "little"])
+@pytest.mark.parametrize(
+    "text",
+    [FULL, CASES, with_steps("{action: noop}"), *WHOLE.read_text("utf-8").split("---\n")[:2]],
+    ids=["full", "cases", "little", "conditions", "rungs"],
+)
 def test_effective_when_loaded_again_then_is_the_same_playbook(text: str, load_one: LoadOne) -> None:
     first = load_one(text)
     again = load_one(effective(first))
@@ -467,16 +530,23 @@ def test_json_schema_when_a_playbook_loads_then_it_fits_the_schema(text: str) ->
     assert [error.message for error in Draft202012Validator(schema).iter_errors(document)] == []
 
 
-@pytest.mark.parametrize("key", ["ladder", "undo", "approval", "nope"])
-def test_json_schema_when_a_key_does_not_act_then_it_is_not_in_it(key: str) -> None:
-    document = {**YAML(typ="safe", pure=True).load(FULL), key: {}}
+def test_json_schema_when_a_file_has_every_key_then_it_fits() -> None:
+    for document in YAML(typ="safe", pure=True).load_all(WHOLE.read_text("utf-8")):
+        schema = json_schema("playbook" if "playbook" in document else "policy")
+        assert [error.message for error in Draft202012Validator(schema).iter_errors(document)] == []
+
+
+def test_json_schema_when_a_key_is_unknown_then_it_does_not_fit() -> None:
+    document = {**YAML(typ="safe", pure=True).load(FULL), "nope": {}}
     (error,) = Draft202012Validator(json_schema("playbook")).iter_errors(document)
-    assert key in error.message
+    assert "nope" in error.message
 
 
-def test_json_schema_when_for_a_policy_then_has_the_keys_that_act() -> None:
+def test_json_schema_when_for_a_policy_then_has_its_keys() -> None:
     schema = json_schema("policy")
-    assert set(schema["properties"]) == {"policy", "protect", "max_concurrent_runs", "mode"}
+    assert set(schema["properties"]) == {
+        *("policy", "protect", "require_label", "max_concurrent_runs", "max_disruptive_acts", "breaker", "mode"),
+    }
     assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
 
 
