@@ -146,9 +146,9 @@ class Conditions:
             log.exception("unexpected error while asking a Prometheus", server=server.name, query=query)
             if self._metrics is not None:
                 self._metrics.unexpected_errors.labels("conditions").inc()
-            return Reading(
-                problem=f"an unexpected error while asking Prometheus {server.name}; the engine's log has it"
-            )
+            problem = f"an unexpected error while asking Prometheus {server.name}; the engine's log has it"
+            self._note(server, problem)
+            return Reading(problem=problem)
         self._note(server, "")
         return reading
 
