@@ -14,9 +14,9 @@ from typing import Any, cast
 
 from remediator import __version__
 from remediator.actions import REGISTRY
-from remediator.clients.alertmanager import Alertmanager, Login
+from remediator.clients.alertmanager import Alertmanager, SilencingAlertmanager
 from remediator.clients.dockerd import Dockerd, DockerdReader
-from remediator.clients.http import Login as HttpLogin
+from remediator.clients.http import Login
 from remediator.clients.notifier import AppriseNotifier
 from remediator.clients.ports import AlertmanagerReader, Clients, DockerHost, PrometheusReader, ReadOnlyClients
 from remediator.clients.prometheus import Prometheus
@@ -29,12 +29,13 @@ from remediator.engine.conditions import Conditions
 from remediator.engine.dispatch import Dispatch
 from remediator.engine.dryrun import Wiring, dry_run
 from remediator.engine.execute import Executor
+from remediator.engine.fleets import Fleets
 from remediator.engine.life import Life
 from remediator.engine.people import PauseSwitch, People, find_run
 from remediator.engine.pipeline import Pipeline
 from remediator.engine.question import Asked, events_of, newest_question, why_not
 from remediator.engine.receive import Intake, Receipt, Receiver
-from remediator.engine.reconcile import Reconciler
+from remediator.engine.reconcile import SILENCE, Reconciler
 from remediator.engine.record import Recorder
 from remediator.engine.recover import Keeper, recover
 from remediator.engine.reload import Reloader
@@ -89,6 +90,7 @@ def load_playbooks(settings: Settings, paths: Sequence[Path] = ()) -> Loaded:
         public_url=settings.public_url,
         actions=REGISTRY,
         fleets=settings.to_fleets(),
+        unusable={} if settings.alertmanager.urls else {SILENCE: "needs alertmanager.urls in the settings"},
     )
     return load(list(paths or settings.playbooks), context=context)
 
@@ -121,20 +123,22 @@ def build_app(settings: Settings) -> App:
         notifier=AppriseNotifier(urls),
         notify_targets=tuple(sorted(urls)),
         prometheus=prometheus_readers(settings),
+        alertmanagers={
+            url: SilencingAlertmanager(url, alertmanager_login(settings)) for url in settings.alertmanager.urls
+        },
     )
-    return App(settings, clients, alertmanagers=alertmanager_readers(settings))
+    return App(settings, clients)
 
 
-def alertmanager_readers(settings: Settings) -> dict[str, AlertmanagerReader]:
-    """The configured Alertmanagers by URL."""
+def alertmanager_login(settings: Settings) -> Login:
+    """How the configured Alertmanagers let us in."""
     wanted = settings.alertmanager
-    login = Login(
+    return Login(
         token=_secret(wanted.token_file),
         username=wanted.username,
         password=_secret(wanted.password_file),
         tls_ca=str(wanted.tls_ca or ""),
     )
-    return {url: Alertmanager(url, login) for url in wanted.urls}
 
 
 def prometheus_readers(settings: Settings) -> dict[str, PrometheusReader]:
@@ -143,7 +147,7 @@ def prometheus_readers(settings: Settings) -> dict[str, PrometheusReader]:
         name: Prometheus(
             name,
             server.url,
-            HttpLogin(
+            Login(
                 token=_secret(server.token_file),
                 username=server.username,
                 password=_secret(server.password_file),
@@ -152,6 +156,12 @@ def prometheus_readers(settings: Settings) -> dict[str, PrometheusReader]:
         )
         for name, server in settings.prometheus.servers.items()
     }
+
+
+def fleets_of(conditions: Conditions, settings: Settings) -> Fleets:
+    """The sizes of fleets, asked of the only Prometheus that there is."""
+    servers = list(settings.prometheus.servers)
+    return Fleets(conditions, servers[0] if len(servers) == 1 else "")
 
 
 def _secret(file: Path | None) -> Callable[[], str] | None:
@@ -169,6 +179,7 @@ def read_only_clients(settings: Settings) -> ReadOnlyClients:
         dockers={name: DockerdReader(host) for name, host in docker_hosts(settings).items()},
         notify_targets=tuple(sorted(settings.notify)),
         prometheus=prometheus_readers(settings),
+        alertmanagers={url: Alertmanager(url, alertmanager_login(settings)) for url in settings.alertmanager.urls},
     )
 
 
@@ -213,8 +224,7 @@ class App:
     """The running engine: what the web and the acceptance tests drive.
 
     Args:
-        clients: the real ones, or a test's.
-        alertmanagers: URL → whom to ask what fires; None or empty = deliveries alone say it.
+        clients: the real ones, or a test's. Without Alertmanagers deliveries alone say what fires.
         load: reads the playbooks; None = from the settings' folders.
         jitter: see ``Executor``; None = random.
     """
@@ -224,7 +234,6 @@ class App:
         settings: Settings,
         clients: Clients,
         *,
-        alertmanagers: Mapping[str, AlertmanagerReader] | None = None,
         clock: Clock | None = None,
         load: Callable[[], Loaded] | None = None,
         jitter: Callable[[], float] | None = None,
@@ -241,12 +250,12 @@ class App:
         self._recorder = recorder
         pause = PauseSwitch(settings.pause_file)
         self._pause = pause
-        self.conditions = Conditions(clients.prometheus, self.metrics)
+        conditions = self.conditions = Conditions(clients.prometheus, self.metrics)
         self._life = Life(store, when)
         self._reloader = Reloader(load or (lambda: load_playbooks(settings)), store, recorder, when, self.metrics)
-        reserver = Reserver(store, recorder, REGISTRY, clients, when, pause)
+        self._fleets = fleets_of(conditions, settings)
+        reserver = Reserver(store, recorder, REGISTRY, clients, conditions, self._fleets, when, pause)
         executor = Executor(store, recorder, REGISTRY, clients, when, **({} if jitter is None else {"jitter": jitter}))
-        conditions = Conditions(clients.prometheus, self.metrics)
         verifier = Verifier(store, recorder, conditions)
         self.pipeline = Pipeline(
             store, recorder, self._reloader, REGISTRY, reserver, executor, verifier, when, self._life, pause
@@ -256,7 +265,7 @@ class App:
             store, recorder, self._reloader, REGISTRY, when, self._life, self._dispatch, settings.expire_after
         )
         self._receiver = Receiver(store, recorder, self._intake, self.metrics)
-        self._reconciler = self._make_reconciler(alertmanagers or {})
+        self._reconciler = self._make_reconciler(clients.alertmanagers)
         self.pipeline.attach(self._dispatch, self._reconciler.hear if self._reconciler is not None else None)
         self._people = People(store, recorder, self._reloader, REGISTRY, when, self._dispatch, self._life)
         self._keeper = Keeper(

@@ -1,25 +1,26 @@
-"""Alertmanager's API, looked at: the adapter of ``ports.AlertmanagerReader``.
+"""Alertmanager's API, looked at and silenced: the adapter of ``ports.AlertmanagerReader`` and ``AlertmanagerWriter``.
 
-Takes a base URL → what it has. Only GETs; never a silence, never an alert. Muted alerts look active in the API's own
-``state`` for some versions and kinds of mute, so what mutes an alert is read from the lists, not from the state.
+Takes a base URL → what it has. ``Alertmanager`` must never be able to change anything: it has GET, and no more. Muted
+alerts look active in the API's own ``state`` for some versions and kinds of mute, so what mutes an alert is read from
+the lists, not from the state.
 """
 
 from __future__ import annotations
 
-import json
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from enum import StrEnum
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
+from urllib.parse import quote
 
-import requests
 import requests.exceptions
 import urllib3.exceptions
 
-from remediator.clients.ports import ListedAlert
-from remediator.errors import AccessDeniedError, ActionError, SettingsError, TransientActionError
+from remediator.clients.http import STATUSES, Answer, Failed, Login, Neighbour, classify
+from remediator.clients.ports import ListedAlert, ListedSilence
+from remediator.core.action import JsonValue
+from remediator.core.units import cut
+from remediator.errors import InvalidTargetError, TargetNotFoundError, TransientActionError, UnknownEffectError
 
 CONNECT_S: Final = 3.0
 ANSWER_S: Final = 10.0
@@ -28,164 +29,157 @@ ANSWER_S: Final = 10.0
 MAX_BYTES: Final = 256 * 2**20
 """More is no list of alerts that one engine could mean to handle."""
 
-_CHUNK: Final = 2**16
+STARTS_BEFORE: Final = timedelta(minutes=5)
+"""A silence begins at once where our clock is as much ahead: Alertmanager takes a start in the past for now."""
 
-
-class Failed(StrEnum):
-    """Why there is no answer, in words for people."""
-
-    AWAY = "cannot be reached"
-    SILENT = "did not answer in time"
-    BROKEN = "gives no proper answer"
-    DENIED = "does not let us in; check alertmanager.token_file, or username and password_file"
-    SETUP = "cannot be asked with these settings; check alertmanager.urls and tls_ca"
-
-
-ERRORS: Final[Mapping[type[BaseException], Failed]] = {
-    requests.exceptions.RequestException: Failed.BROKEN,
-    requests.exceptions.HTTPError: Failed.BROKEN,
-    requests.exceptions.ConnectionError: Failed.AWAY,
-    requests.exceptions.ProxyError: Failed.AWAY,
-    requests.exceptions.SSLError: Failed.SETUP,
-    requests.exceptions.Timeout: Failed.SILENT,
-    requests.exceptions.ConnectTimeout: Failed.AWAY,
-    requests.exceptions.ReadTimeout: Failed.SILENT,
-    requests.exceptions.URLRequired: Failed.SETUP,
-    requests.exceptions.TooManyRedirects: Failed.BROKEN,
-    requests.exceptions.MissingSchema: Failed.SETUP,
-    requests.exceptions.InvalidSchema: Failed.SETUP,
-    requests.exceptions.InvalidURL: Failed.SETUP,
-    requests.exceptions.InvalidProxyURL: Failed.SETUP,
-    requests.exceptions.InvalidHeader: Failed.SETUP,
-    requests.exceptions.InvalidJSONError: Failed.BROKEN,
-    requests.exceptions.JSONDecodeError: Failed.BROKEN,
-    requests.exceptions.ChunkedEncodingError: Failed.BROKEN,
-    requests.exceptions.ContentDecodingError: Failed.BROKEN,
-    requests.exceptions.StreamConsumedError: Failed.BROKEN,
-    requests.exceptions.RetryError: Failed.BROKEN,
-    requests.exceptions.UnrewindableBodyError: Failed.BROKEN,
-    # from under requests: what breaks while we read the answer ourselves
-    urllib3.exceptions.ReadTimeoutError: Failed.SILENT,
-    urllib3.exceptions.HTTPError: Failed.BROKEN,
-    # and what requests lets through: a CA file that is not there, a URL that cannot be written
-    OSError: Failed.SETUP,
-    ValueError: Failed.SETUP,
-}
-"""What each exception says; of a class that is not here, its nearest base counts."""
-
-STATUSES: Final[Mapping[int, Failed]] = {
-    401: Failed.DENIED,
-    403: Failed.DENIED,
-    407: Failed.DENIED,
-    408: Failed.SILENT,
-    # a proxy's, which asked it in vain
-    502: Failed.AWAY,
-    503: Failed.AWAY,
-    504: Failed.SILENT,
-}
-"""Of answers other than 200; all others are ``BROKEN``: a redirect, a wrong path, an error of its own."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Login:
-    """How to be let in; all empty = no login.
-
-    Attributes:
-        token, password: read anew at each call, so that rotation needs no restart.
-        tls_ca: file of the CA, "" = the system's.
-    """
-
-    token: Callable[[], str] | None = None
-    username: str = ""
-    password: Callable[[], str] | None = None
-    tls_ca: str = ""
+_VENDOR_TEXT = 300
 
 
 class Alertmanager:
-    """One Alertmanager. Thread-safe; connects at each call.
+    """One Alertmanager, looked at. Thread-safe; connects at each call.
 
-    Source: Alertmanager API v2, GET /alerts and GET /status (0.25 to 0.34).
+    Source: Alertmanager API v2, GET /alerts, /silences and /status (0.25 to 0.34).
     """
 
     def __init__(self, url: str, login: Login | None = None) -> None:
-        self._url = url.rstrip("/")
-        self._login = login or Login()
+        self._neighbour = Neighbour(
+            name="Alertmanager",
+            url=url.rstrip("/"),
+            settings="alertmanager",
+            connect_s=CONNECT_S,
+            answer_s=ANSWER_S,
+            max_bytes=MAX_BYTES,
+            login=login or Login(),
+        )
 
     def alerts(self) -> tuple[ListedAlert, ...]:
         """See ``ports.AlertmanagerReader.alerts``."""
-        wanted = {"active": "true", "silenced": "true", "inhibited": "true", "unprocessed": "true"}
-        answer = self._get("/api/v2/alerts", wanted)
+        answer = self._get("/api/v2/alerts?active=true&silenced=true&inhibited=true&unprocessed=true")
         try:
             return tuple(_listed(alert) for alert in answer)
         except (KeyError, TypeError, AttributeError) as error:
-            raise self._no_answer(Failed.BROKEN, "no list of alerts") from error
+            raise self._neighbour.no_answer(Failed.BROKEN, "no list of alerts") from error
 
     def started_at(self) -> datetime:
         """See ``ports.AlertmanagerReader.started_at``."""
-        answer = self._get("/api/v2/status", {})
+        answer = self._get("/api/v2/status")
         try:
             return datetime.fromisoformat(answer["uptime"]).astimezone(UTC)
         except (KeyError, TypeError, ValueError) as error:
-            raise self._no_answer(Failed.BROKEN, "no uptime") from error
+            raise self._neighbour.no_answer(Failed.BROKEN, "no uptime") from error
 
-    def _get(self, path: str, params: Mapping[str, str]) -> Any:
-        login = self._login
+    def silences(self) -> tuple[ListedSilence, ...]:
+        """See ``ports.AlertmanagerReader.silences``."""
+        answer = self._get("/api/v2/silences")
         try:
-            headers = {"Authorization": f"Bearer {login.token()}"} if login.token is not None else {}
-            auth = (login.username, login.password()) if login.password is not None else None
-        except SettingsError as error:
-            raise AccessDeniedError(str(error), target=self._url) from error
-        until = time.monotonic() + ANSWER_S
+            return tuple(_silence(silence) for silence in answer)
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise self._neighbour.no_answer(Failed.BROKEN, "no list of silences") from error
+
+    def _get(self, path: str) -> Any:
+        answer = self._neighbour.ask("GET", path)
+        if answer.status != 200:
+            failed = STATUSES.get(answer.status, Failed.BROKEN)
+            raise self._neighbour.no_answer(failed, f"HTTP {answer.status}")
+        if (said := answer.json()) is None:
+            raise self._neighbour.no_answer(Failed.BROKEN, "no JSON")
+        return said
+
+
+class SilencingAlertmanager(Alertmanager):
+    """One Alertmanager, silenced. Source: Alertmanager API v2, POST /silences, DELETE /silence/{id}."""
+
+    def create_silence(
+        self, labels: Mapping[str, str], *, duration: timedelta, created_by: str, comment: str, deadline_s: float
+    ) -> ListedSilence:
+        """See ``ports.AlertmanagerWriter.create_silence``."""
+        now = datetime.now(UTC)
+        ends_at = now + duration
+        answer = self._act(
+            "POST",
+            "/api/v2/silences",
+            deadline_s,
+            {
+                "matchers": [
+                    {"name": name, "value": value, "isRegex": False, "isEqual": True} for name, value in labels.items()
+                ],
+                "startsAt": (now - STARTS_BEFORE).isoformat(),
+                "endsAt": ends_at.isoformat(),
+                "createdBy": created_by,
+                "comment": comment,
+            },
+        )
+        said = answer.json()
+        if not isinstance(said, dict) or not said.get("silenceID"):
+            raise UnknownEffectError(f"{self._shown} took a silence and gave no id", target=self._neighbour.url)
+        return ListedSilence(
+            id=str(said["silenceID"]),
+            labels=dict(labels),
+            status="active",
+            ends_at=ends_at,
+            updated_at=now,
+            created_by=created_by,
+            comment=comment,
+        )
+
+    def expire_silence(self, silence_id: str, *, deadline_s: float) -> None:
+        """See ``ports.AlertmanagerWriter.expire_silence``."""
+        self._act("DELETE", f"/api/v2/silence/{quote(silence_id, safe='')}", deadline_s)
+
+    @property
+    def _shown(self) -> str:
+        return f"{self._neighbour.name} at {self._neighbour.url}"
+
+    def _act(self, method: str, path: str, deadline_s: float, body: JsonValue | None = None) -> Answer:
+        neighbour = replace(self._neighbour, answer_s=max(1.0, deadline_s - CONNECT_S))
         try:
-            with (
-                requests.Session() as session,
-                session.get(
-                    self._url + path,
-                    params=dict(params),
-                    headers={**headers, "Accept-Encoding": "identity"},
-                    auth=auth,
-                    timeout=(CONNECT_S, ANSWER_S),
-                    allow_redirects=False,
-                    verify=login.tls_ca or True,
-                    stream=True,
-                ) as answer,
-            ):
-                if answer.status_code != 200:
-                    failed = STATUSES.get(answer.status_code, Failed.BROKEN)
-                    raise self._no_answer(failed, f"HTTP {answer.status_code}")
-                body = self._read(answer, until)
-        except tuple(ERRORS) as error:
-            raise self._no_answer(classify(error), type(error).__name__) from error
-        try:
-            return json.loads(body)
-        except (ValueError, RecursionError) as error:
-            raise self._no_answer(Failed.BROKEN, "no JSON") from error
-
-    def _read(self, answer: requests.Response, until: float) -> bytes:
-        """The whole body, if it is not too long and comes in time: read as it comes, because one that drips is never
-        late for a single read."""
-        body = bytearray()
-        while chunk := answer.raw.read1(_CHUNK):
-            body += chunk
-            if len(body) > MAX_BYTES:
-                raise self._no_answer(Failed.BROKEN, f"more than {MAX_BYTES // 2**20} MiB")
-            if time.monotonic() > until:
-                raise self._no_answer(Failed.SILENT, f"not whole after {ANSWER_S:.0f} s")
-        return bytes(body)
-
-    def _no_answer(self, failed: Failed, what: str) -> ActionError:
-        kind = AccessDeniedError if failed is Failed.DENIED else TransientActionError
-        return kind(f"Alertmanager {self._url} {failed.value} ({what})", target=self._url)
+            answer = neighbour.ask(method, path, json=body)
+        except TransientActionError as error:
+            if _may_have_arrived(error.__cause__):
+                raise UnknownEffectError(str(error), target=neighbour.url) from error
+            raise
+        if answer.status == 200:
+            return answer
+        what = f"HTTP {answer.status}"
+        if answer.status >= 500:  # its own, after it began; or a proxy's, which may have passed it on
+            raise UnknownEffectError(f"{self._shown} did not say that it was done ({what})", target=neighbour.url)
+        if answer.status == 404 and method == "DELETE":
+            raise TargetNotFoundError(f"{self._shown} has no such silence", target=neighbour.url)
+        if answer.status in STATUSES or answer.status == 429 or answer.status < 400:
+            raise neighbour.no_answer(STATUSES.get(answer.status, Failed.BROKEN), what)
+        text = cut(answer.body.decode("utf-8", "replace").strip(), _VENDOR_TEXT)
+        raise InvalidTargetError(f"{self._shown} refuses it ({what}): {text}", target=neighbour.url)
 
 
-def classify(error: BaseException) -> Failed:
-    """What one of these exceptions says. KeyError: the table has no base of it."""
-    return ERRORS[next((kind for kind in type(error).__mro__ if kind in ERRORS), type(error))]
+def _may_have_arrived(cause: BaseException | None) -> bool:
+    """Whether a request that failed for this cause was sent; None = its answer was late or too long."""
+    if cause is None:
+        return True
+    if classify(cause) is Failed.SETUP:
+        return False
+    return not any(isinstance(one, _NOT_SENT) for one in _inside(cause))
+
+
+_NOT_SENT = (
+    requests.exceptions.ConnectTimeout,
+    requests.exceptions.ProxyError,
+    urllib3.exceptions.NewConnectionError,  # also a name that does not resolve
+    urllib3.exceptions.ConnectTimeoutError,
+)
+
+
+def _inside(error: object) -> Iterator[BaseException]:
+    """The exception and those it was made of, as urllib3 and requests wrap them: as argument or as ``reason``."""
+    if isinstance(error, BaseException):
+        yield error
+        for part in (*error.args, getattr(error, "reason", None)):
+            yield from _inside(part)
 
 
 def _listed(alert: Any) -> ListedAlert:
     status = alert["status"]
-    silenced, inhibited = bool(status.get("silencedBy")), bool(status.get("inhibitedBy") or status.get("mutedBy"))
+    silenced_by = tuple(str(id_) for id_ in status.get("silencedBy") or ())
+    is_inhibited = bool(status.get("inhibitedBy") or status.get("mutedBy"))
     return ListedAlert(
         labels=dict(alert["labels"]),
         annotations=dict(alert.get("annotations") or {}),
@@ -193,7 +187,22 @@ def _listed(alert: Any) -> ListedAlert:
         ends_at=str(alert.get("endsAt", "")),
         generator_url=str(alert.get("generatorURL", "")),
         fingerprint=str(alert.get("fingerprint", "")),
-        is_active=status["state"] == "active" and not silenced and not inhibited,
-        muted_by="silenced" if silenced else "inhibited" if inhibited else "",
+        is_active=status["state"] == "active" and not silenced_by and not is_inhibited,
+        silenced_by=silenced_by,
+        is_inhibited=is_inhibited,
         receivers=tuple(str(receiver["name"]) for receiver in alert.get("receivers") or ()),
+    )
+
+
+def _silence(silence: Any) -> ListedSilence:
+    matchers = silence.get("matchers") or ()
+    are_values = all(not matcher.get("isRegex") and matcher.get("isEqual", True) for matcher in matchers)
+    return ListedSilence(
+        id=str(silence["id"]),
+        labels={str(matcher["name"]): str(matcher["value"]) for matcher in matchers} if are_values else {},
+        status=str(silence["status"]["state"]),
+        ends_at=datetime.fromisoformat(silence["endsAt"]).astimezone(UTC),
+        updated_at=datetime.fromisoformat(silence["updatedAt"]).astimezone(UTC),
+        created_by=str(silence.get("createdBy", "")),
+        comment=str(silence.get("comment", "")),
     )

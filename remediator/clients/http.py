@@ -19,6 +19,7 @@ import requests.auth
 import requests.exceptions
 import urllib3.exceptions
 
+from remediator.core.action import JsonValue
 from remediator.errors import AccessDeniedError, ActionError, SettingsError, TransientActionError
 
 _CHUNK: Final = 2**16
@@ -135,8 +136,10 @@ class Neighbour:
     max_bytes: int
     login: Login = field(default_factory=Login)
 
-    def ask(self, method: str, path: str, *, form: Mapping[str, str] | None = None) -> Answer:
-        """One request and its answer, whatever its status.
+    def ask(
+        self, method: str, path: str, *, form: Mapping[str, str] | None = None, json: JsonValue | None = None
+    ) -> Answer:
+        """One request and its answer, whatever its status. Its body is a form, JSON, or nothing.
 
         Raises:
             AccessDeniedError: our own token or password cannot be read.
@@ -154,6 +157,7 @@ class Neighbour:
                     method,
                     self.url + path,
                     data=form,
+                    json=json,
                     headers={"Accept-Encoding": "identity"},
                     auth=auth,
                     timeout=(self.connect_s, self.answer_s),

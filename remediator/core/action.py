@@ -22,6 +22,10 @@ State = Mapping[str, JsonValue]
 """What an action saw of its target: enough to tell later whether an attempt happened."""
 
 
+ALL_LABELS = "{{ labels }}"
+"""The one default of a param that is a map: every label of the alert that the plan was made from, as it is."""
+
+
 class ActionParams(BaseModel):
     """Base of every action's params: unknown keys refused, frozen. Values come rendered, as text or YAML scalars."""
 
@@ -126,7 +130,8 @@ class Action(Protocol[P]):
         is_idempotent: doing it twice equals doing it once, so an unclear attempt may be tried again.
         is_message: touches nothing but tells people; has no targets.
         late_params: fields that name no target, so may hold values known only at the step's turn.
-        param_defaults: field → template, used where the playbook leaves the field out (``{"host": "{{ host }}"}``).
+        param_defaults: field → template, used where the playbook leaves the field out (``{"host": "{{ host }}"}``),
+            or ``ALL_LABELS``.
         default_timeout: of one attempt, where the playbook sets none.
         default_undo: when what it did is taken back; None = it cannot be undone. Otherwise it is an ``UndoableAction``.
     """

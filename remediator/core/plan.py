@@ -17,7 +17,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from remediator.core.action import Action, ActionParams, JsonValue, UndoWhen
+from remediator.core.action import ALL_LABELS, Action, ActionParams, JsonValue, UndoWhen
 from remediator.core.alert import Alert
 from remediator.core.condition import Check, Comparison, Condition
 from remediator.core.match import Match, MissingPer, place
@@ -336,7 +336,10 @@ def _plan_step(step: Step, key: str, context: Context, actions: Actions) -> Plan
     if runs is not Runs.NO:
         templates = dict(step.params)
         for name, source in action.param_defaults.items():
-            templates.setdefault(name, ParamTemplate.parse(source))
+            if name not in templates and source == ALL_LABELS:
+                params[name] = context["labels"]
+            else:
+                templates.setdefault(name, ParamTemplate.parse(source))
         for name, template in templates.items():
             if template.is_late:
                 late[name] = template.source

@@ -54,6 +54,7 @@ from remediator.engine.dispatch import Dispatch, Duty
 from remediator.engine.ending import end_run
 from remediator.engine.execute import Executor, ending_of
 from remediator.engine.life import Life
+from remediator.engine.reconcile import silences_of
 from remediator.engine.record import Recorder
 from remediator.engine.reload import Reloader
 from remediator.engine.reserve import PauseSource, Reserver
@@ -63,8 +64,9 @@ from remediator.store import Connection, audit, runs, subjects
 from remediator.store.engine import Store
 from remediator.store.writer import Tx
 
-Hear = Callable[[frozenset[str], datetime], Heard]
-"""Asks the Alertmanagers whether any of these label sets (``label_key``) fires, later than their last word."""
+Hear = Callable[[frozenset[str], datetime, frozenset[str]], Heard]
+"""Asks the Alertmanagers whether any of these label sets (``label_key``) fires, later than their last word; what only
+these silences (their ids) mute counts as firing."""
 
 ASK_AGAIN = timedelta(seconds=30)
 """A run whose turn waits for the Alertmanagers' answer asks again so soon."""
@@ -232,7 +234,7 @@ class Pipeline:
         now, gap_ended_at = self._clock.now(), self._life.long_gap_ended_at
         if self._ask_alertmanagers is None or not needs_word(run, subject.opened_at, gap_ended_at, now):
             return None
-        return self._ask_alertmanagers(firing, last_word_at)
+        return self._ask_alertmanagers(firing, last_word_at, silences_of(run))
 
     def _step(self, run: Run, step_key: str) -> PlannedStep:
         found = run.find(step_key)

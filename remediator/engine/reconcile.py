@@ -25,6 +25,7 @@ from remediator.clients.ports import AlertmanagerReader, ListedAlert
 from remediator.core.alert import AlertGroup, Labels, RawDelivery, label_key
 from remediator.core.event import Event, EventType
 from remediator.core.move import Heard
+from remediator.core.run import Run
 from remediator.engine.clock import Clock
 from remediator.engine.receive import API_SOURCE, Intake
 from remediator.engine.record import Recorder
@@ -39,6 +40,9 @@ log = get_logger(__name__)
 EVERY = timedelta(minutes=1)
 FRESH = timedelta(seconds=2)
 """Runs whose turn comes at one time share one answer; it is never older than this."""
+
+SILENCE = "alertmanager.silence"
+"""The action whose states hold the id of a silence."""
 
 ABSENT_FOR = timedelta(minutes=5)
 """Absent so long, from every answer of every Alertmanager: over. Prometheus sends each alert again every minute."""
@@ -213,9 +217,13 @@ class Reconciler:
         wait([future for url, future in self._asked.items() if url not in hung], timeout=ASK_S)
         return {url: _answer_of(url, future, is_late=url in hung) for url, future in self._asked.items()}
 
-    def hear(self, label_keys: Iterable[str], last_word_at: datetime) -> Heard:
-        """Whether any of these label sets fires, by an answer of now and later than what was delivered of them."""
-        return heard_of(self.survey(max(self._clock.now() - FRESH, last_word_at)), label_keys)
+    def hear(self, label_keys: Iterable[str], last_word_at: datetime, ours: frozenset[str] = frozenset()) -> Heard:
+        """Whether any of these label sets fires, by an answer of now and later than what was delivered of them.
+
+        Args:
+            ours: ids of silences that whoever asks made himself; see ``silences_of``.
+        """
+        return heard_of(self.survey(max(self._clock.now() - FRESH, last_word_at)), label_keys, ours)
 
     # -- once a minute
 
@@ -448,18 +456,33 @@ def _answer_of(url: str, future: Future[_Answer], *, is_late: bool) -> _Answer |
         return error
 
 
-def heard_of(survey: Survey, label_keys: Iterable[str]) -> Heard:
-    """What a survey says of a subject's label sets. Pure."""
+def heard_of(survey: Survey, label_keys: Iterable[str], ours: frozenset[str] = frozenset()) -> Heard:
+    """What a survey says of a subject's label sets; one that is silenced by ``ours`` alone counts as firing. Pure."""
     found = [alert for key in label_keys for alert in survey.listed.get(key, ())]
-    if any(alert.is_active for alert in found):
+    if any(alert.is_active or _is_muted_by_us_alone(alert, ours) for alert in found):
         return Heard.FIRES
     if not survey.is_complete:
         return Heard.NO_ANSWER
-    if any(alert.muted_by == "silenced" for alert in found):
+    if any(not ours.issuperset(alert.silenced_by) for alert in found):
         return Heard.SILENCED
-    if found and all(alert.muted_by for alert in found):
+    if found and all(alert.is_inhibited for alert in found):
         return Heard.INHIBITED
     return Heard.NO_ANSWER if found else Heard.ABSENT
+
+
+def _is_muted_by_us_alone(alert: ListedAlert, ours: frozenset[str]) -> bool:
+    return bool(alert.silenced_by) and ours.issuperset(alert.silenced_by) and not alert.is_inhibited
+
+
+def silences_of(run: Run) -> frozenset[str]:
+    """Ids of the silences that this run made, ended ones too: what they mute, it muted itself. Pure."""
+    made = (
+        str(attempt.after.get("id", ""))
+        for step in run.plan.steps
+        if step.action == SILENCE
+        for attempt in run.step(step.key).attempts
+    )
+    return frozenset(id_ for id_ in made if id_)
 
 
 def _belongs(alert: ListedAlert, group: AlertGroup) -> bool:

@@ -99,6 +99,7 @@ class LoadContext:
         default_report_to, default_escalate_to: where a playbook names none.
         actions: the registry.
         fleets: by name, from the settings; what shares are of.
+        unusable: action → what the settings lack for it.
     """
 
     label_map: LabelMap = field(default_factory=LabelMap)
@@ -110,6 +111,7 @@ class LoadContext:
     default_escalate_to: tuple[str, ...] = ()
     actions: Actions = field(default_factory=dict)
     fleets: Mapping[str, Fleet] = field(default_factory=dict)
+    unusable: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_policy(document: Document, context: LoadContext, problems: Problems) -> PolicyKeys | None:
@@ -603,6 +605,8 @@ class _Builder:
                 (*path, "action"), f"there is no action {cut(keys.action, 80)!r}{known}", UnknownActionError
             )
             return None
+        if (lack := self._context.unusable.get(keys.action)) is not None:
+            self._problems.add((*path, "action"), f"{keys.action} {lack}")
         if keys.condition is not None:
             self._check_names(keys.condition.names, (*path, "if"), scope.per, earlier)
         params, broken = self._params(action, keys.params or {}, (*path, "params"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,7 +18,7 @@ from remediator import errors
 from remediator.actions import REGISTRY
 from remediator.clients.dockerd import Dockerd, DockerdReader
 from remediator.clients.fake import Fails, FakeWorld
-from remediator.clients.ports import Clients, DockerHost, Notifier, ReadOnlyClients
+from remediator.clients.ports import Clients, DockerHost, ReadOnlyClients
 from remediator.core.outcome import Effect
 from remediator.testing import assert_action_contract
 
@@ -26,6 +27,7 @@ SITUATIONS = YAML(typ="safe").load(Path(__file__).parents[1] / "data" / "docker_
 TIMEOUT = timedelta(minutes=5)
 
 EXAMPLES: Mapping[str, tuple[str, dict[str, Any]]] = {
+    "alertmanager.silence": ("", {"duration": "2h", "labels": {"alertname": "GPUHot"}, "run": "playbook a, 1"}),
     "docker.restart": ("running", {"stop_timeout": "2s"}),
     "docker.stop": ("running", {}),
     "docker.start": ("exited", {}),
@@ -61,6 +63,7 @@ class FakeContainers:
         self.world = FakeWorld(lambda: datetime(2026, 1, 1, tzinfo=UTC))
         self.world.add_host(HOST)
         self.world.add_notify_target("oncall")
+        self.world.add_alertmanager("http://am-1:9093")
         self.clients = self.world.clients()
         self.read_only = self.world.read_only()
 
@@ -96,15 +99,15 @@ class CountedDocker(Dockerd):
 
 
 class RealContainers:
-    """A real Docker engine."""
+    """A real Docker engine; all else is in memory."""
 
-    def __init__(self, engine: DockerEngine, trainer: Any, notifier: Notifier) -> None:
+    def __init__(self, engine: DockerEngine, trainer: Any, rest: FakeContainers) -> None:
         self._engine = engine
         self._trainer = trainer
         host = DockerHost(name=HOST, url=engine.url)
         self._docker = CountedDocker(host)
-        self.clients = Clients(dockers={HOST: self._docker}, notifier=notifier, notify_targets=("oncall",))
-        self.read_only = ReadOnlyClients(dockers={HOST: DockerdReader(host)}, notify_targets=("oncall",))
+        self.clients = replace(rest.clients, dockers={HOST: self._docker})
+        self.read_only = replace(rest.read_only, dockers={HOST: DockerdReader(host)})
 
     def make(self, *, status: str, labels: Mapping[str, str], stop_timeout_s: int | None) -> str:
         name: str = self._trainer(
@@ -141,7 +144,7 @@ def world(request: pytest.FixtureRequest) -> World:
     if request.param == "fake":
         return fake
     engine, trainer = request.getfixturevalue("docker_engine"), request.getfixturevalue("trainer")
-    return RealContainers(engine, trainer, fake.clients.notifier)
+    return RealContainers(engine, trainer, fake)
 
 
 @pytest.mark.parametrize("name", REGISTRY)

@@ -38,16 +38,16 @@ def test_alerts_when_one_fires_then_it_is_active_with_its_receivers(real: Any) -
     client = Alertmanager(real.url)
     (alert,) = wait_for(lambda: [alert for alert in client.alerts() if alert.is_active])
     assert dict(alert.labels) == {"alertname": "X", "hostname": "gpu-07"}
-    assert (dict(alert.annotations), alert.muted_by, alert.receivers) == ({"summary": "hot"}, "", ("remediator",))
+    assert (dict(alert.annotations), alert.silenced_by, alert.receivers) == ({"summary": "hot"}, (), ("remediator",))
     assert len(alert.fingerprint) == 16
 
 
 def test_alerts_when_one_is_silenced_then_it_is_listed_as_muted(real: Any) -> None:
     real.push({"alertname": "X"})
-    real.silence({"alertname": "X"})
+    silence_id = real.silence({"alertname": "X"})
     client = Alertmanager(real.url)
-    (alert,) = wait_for(lambda: [alert for alert in client.alerts() if alert.muted_by])
-    assert (alert.is_active, alert.muted_by) == (False, "silenced")
+    (alert,) = wait_for(lambda: [alert for alert in client.alerts() if alert.silenced_by])
+    assert (alert.is_active, alert.silenced_by, alert.is_inhibited) == (False, (silence_id,), False)
 
 
 def test_alerts_when_one_is_resolved_then_it_is_gone(real: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from sqlalchemy import select
 
 from remediator.app import App, load_playbooks
 from remediator.clients.fake import PROMETHEUS, FakeWorld
-from remediator.clients.ports import AlertmanagerReader
+from remediator.clients.ports import AlertmanagerWriter
 from remediator.core.alert import RawDelivery
 from remediator.core.event import utc_text
 from remediator.core.move import next_move
@@ -59,7 +60,7 @@ class Bench:
         self.world.add_notify_target("oncall")
         self.world.add_notify_target("ml-platform")
         self.app: App | None = None
-        self.alertmanagers: dict[str, AlertmanagerReader] = {}
+        self.alertmanagers: dict[str, AlertmanagerWriter] = {}
         (folder / "playbooks").mkdir()
 
     def playbook(self, text: str, name: str = "a.yaml") -> None:
@@ -94,10 +95,10 @@ class Bench:
                 **settings,
             },
         )
+        clients = self.world.clients()
         self.app = App(
             loaded,
-            self.world.clients(),
-            alertmanagers=self.alertmanagers,
+            replace(clients, alertmanagers=self.alertmanagers) if self.alertmanagers else clients,
             clock=self.clock,
             load=lambda: load_playbooks(loaded),
             jitter=lambda: 0.0,

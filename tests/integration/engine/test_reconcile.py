@@ -49,7 +49,8 @@ class Alertmanager:
             generator_url="",
             fingerprint="f",
             is_active=not muted_by,
-            muted_by=muted_by,
+            silenced_by=("s",) if muted_by == "silenced" else (),
+            is_inhibited=muted_by == "inhibited",
             receivers=tuple(receivers),
         )
 

@@ -23,11 +23,12 @@ EFFECTS = YAML(typ="safe").load(Path(__file__).parents[2] / "data" / "docker_eff
 CONTAINER = {"container": "trainer-0", "host": "gpu-07"}
 
 DISRUPTIVE = {"docker.restart", "docker.stop", "docker.signal"}
-IDEMPOTENT = {"docker.limit", "docker.stop", "docker.start", "noop"}
+IDEMPOTENT = {"alertmanager.silence", "docker.limit", "docker.stop", "docker.start", "noop"}
 
 
 def test_registry_when_imported_then_it_holds_each_action_under_its_name() -> None:
     assert list(REGISTRY) == [
+        "alertmanager.silence",
         "docker.limit", "docker.restart", "docker.signal", "docker.start", "docker.stop", "noop", "notify.send",
     ]  # fmt: skip
     assert [action.name for action in REGISTRY.values()] == list(REGISTRY)

@@ -1,4 +1,4 @@
-"""The error table of the Alertmanager adapter: every exception of requests is in it."""
+"""The error table of what is asked over HTTP: every exception of requests is in it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 import requests.exceptions
 import urllib3.exceptions
 
-from remediator.clients.alertmanager import ERRORS, Failed, classify
+from remediator.clients.http import ERRORS, Failed, classify
 
 
 def test_table_when_requests_has_an_exception_then_it_is_there() -> None:
