@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 from remediator.clients.ports import Clients, ReadOnlyClients
-from remediator.core.action import Action, ActionParams, Change, JsonValue, Targeting
+from remediator.core.action import Action, ActionParams, Change, JsonValue, Standing, Targeting, UndoableAction
 from remediator.core.alert import Alert, AlertStatus, fingerprint, label_key
 from remediator.core.outcome import Effect
 
@@ -53,7 +53,9 @@ def alert(
 def assert_action_contract(
     action: Action[Any], params: Mapping[str, JsonValue], *, clients: Clients, read_only: ReadOnlyClients
 ) -> Change:
-    """Check every promise of ``core.action.Action`` that can be seen from outside. Acts once, an idempotent one twice.
+    """Check every promise of ``core.action.Action`` and ``UndoableAction`` that can be seen from outside.
+
+    Acts once, an idempotent action twice, and takes back what can be taken back.
 
     Args:
         params: as a plan holds them, rendered; they must name a target that the action can change.
@@ -80,7 +82,13 @@ def assert_action_contract(
     assert action.observe(model, read_only) == before, "observe changes nothing"
     assert action.effect(model, before, before) is not Effect.HAPPENED, "HAPPENED needs evidence"
 
+    would_change = action.would_change(model, before)
+    assert action.would_change(model, before) is would_change, "would_change is pure"
+
     change = action.apply(model, clients, before, timeout)
+    assert would_change or not change.changed, (
+        "would_change says that nothing would be changed, so nobody is asked to approve it, and apply changes something"
+    )
     assert_auditable(change.before)
     assert_auditable(change.after)
     now = action.observe(model, read_only)
@@ -91,6 +99,8 @@ def assert_action_contract(
     if action.is_idempotent:
         again = action.apply(model, clients, now, timeout)
         assert not again.changed, "an idempotent action changes nothing the second time"
+    if action.default_undo is not None and change.changed:
+        _assert_undone(cast("UndoableAction[Any]", action), model, change, clients, read_only)
     return change
 
 
@@ -112,6 +122,29 @@ def assert_auditable(value: object) -> None:
             raise AssertionError(f"{value!r} ({type(value).__name__}) cannot stand in the audit log")
 
 
+def _assert_undone(
+    action: UndoableAction[Any], model: ActionParams, change: Change, clients: Clients, read_only: ReadOnlyClients
+) -> None:
+    left, restore = change.after, change.before
+    timeout = max(action.default_timeout, action.min_timeout(model))
+    assert action.standing(left, action.observe(model, read_only)) is Standing.AS_LEFT, (
+        "after apply the target stands as it was left"
+    )
+    assert action.standing(left, restore) is not Standing.AS_LEFT, "the state before is told from the one that was left"
+
+    undone = action.undo(model, clients, left, restore, timeout)
+    assert undone.changed, "undo over the state that was left changes it"
+    assert_auditable(undone.before)
+    assert_auditable(undone.after)
+    back = action.observe(model, read_only)
+    assert action.standing(restore, back) is Standing.AS_LEFT, "undo brings back what was seen before the act"
+    assert action.standing(left, back) is not Standing.AS_LEFT, (
+        "after undo the target no longer stands as apply left it"
+    )
+    again = action.undo(model, clients, left, restore, timeout)
+    assert not again.changed, "undo changes nothing the second time"
+
+
 def _assert_described(action: Action[Any]) -> None:
     fields = action.params_model.model_fields
     assert _NAME.fullmatch(action.name), f"{action.name!r} is not <system>.<verb>"
@@ -124,6 +157,10 @@ def _assert_described(action: Action[Any]) -> None:
     assert action.param_defaults.keys() <= fields.keys(), "param_defaults are params"
     assert action.default_timeout > timedelta(0), "default_timeout is a time"
     assert not (action.is_message and action.is_disruptive), "a message interrupts nothing"
+    can_undo = callable(getattr(action, "undo", None)) and callable(getattr(action, "standing", None))
+    assert can_undo is (action.default_undo is not None), (
+        "an action with a default_undo has undo and standing, no other"
+    )
 
 
 def _validated(action: Action[Any], params: Mapping[str, JsonValue]) -> ActionParams:

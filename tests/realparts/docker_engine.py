@@ -21,7 +21,7 @@ import tarfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO, Any, Literal
 
 import docker
 import docker.errors
@@ -91,6 +91,7 @@ class DockerEngine:
         removes_itself: bool = False,
         restart_policy: Literal["no", "always"] = "no",
         volumes: Mapping[str, str] | None = None,
+        limits: Mapping[str, Any] | None = None,
         starts: bool = True,
     ) -> docker.models.containers.Container:
         """Make and start a container.
@@ -98,6 +99,7 @@ class DockerEngine:
         Args:
             script: shell script that it runs.
             volumes: folder outside → folder inside, writable.
+            limits: as docker-py calls them (``nano_cpus``, ``cpu_quota``, ``mem_limit``).
             starts: whether it is started too.
         """
         api = self.client.api
@@ -112,6 +114,7 @@ class DockerEngine:
                 network_mode=network,
                 auto_remove=removes_itself,
                 restart_policy={"Name": restart_policy},
+                **(limits or {}),
                 binds={outside: {"bind": inside, "mode": "rw"} for outside, inside in (volumes or {}).items()},
             ),
         )
