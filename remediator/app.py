@@ -23,13 +23,15 @@ from remediator.clients.prometheus import Prometheus
 from remediator.core.action import JsonValue
 from remediator.core.alert import RawDelivery
 from remediator.core.event import Event, EventType, RecordedEvent, utc_text
+from remediator.core.lease import PREFIX
 from remediator.core.run import Phase, Run
 from remediator.engine.clock import Clock, SystemClock
 from remediator.engine.conditions import Conditions
-from remediator.engine.dispatch import Dispatch
+from remediator.engine.dispatch import Dispatch, Duty
 from remediator.engine.dryrun import Wiring, dry_run
 from remediator.engine.execute import Executor
 from remediator.engine.fleets import Fleets
+from remediator.engine.leases import Leases
 from remediator.engine.life import Life
 from remediator.engine.people import PauseSwitch, People, find_run
 from remediator.engine.pipeline import Pipeline
@@ -44,7 +46,7 @@ from remediator.engine.verify import Verifier
 from remediator.errors import PlaybooksRefusedError, RequestError, StoreUnavailableError
 from remediator.loading import LoadContext, Loaded, load
 from remediator.settings import Settings, notify_urls, read_secret_file, secret_values
-from remediator.store import Connection, audit, inbox, room, runs, subjects
+from remediator.store import Connection, audit, inbox, leases, room, runs, subjects
 from remediator.store.connection import store_path
 from remediator.store.engine import Store, open_readonly, open_store
 from remediator.store.runs import RunRow
@@ -203,10 +205,13 @@ class DryApp:
         if loaded.problems:
             raise PlaybooksRefusedError([str(problem) for problem in loaded.problems])
 
+        conditions = Conditions(self._clients.prometheus)
         wiring = Wiring(
             playbooks=loaded.playbook_set,
             actions=REGISTRY,
             clients=self._clients,
+            conditions=conditions,
+            fleets=fleets_of(conditions, self.settings),
             now=self._clock.now(),
             read=None,
             pause=PauseSwitch(self.settings.pause_file),
@@ -260,7 +265,12 @@ class App:
         self.pipeline = Pipeline(
             store, recorder, self._reloader, REGISTRY, reserver, executor, verifier, when, self._life, pause
         )
-        self._dispatch = Dispatch(self.pipeline.advance, when, settings.workers, recorder.note_bug)
+        self._dispatch = Dispatch(self._advance, when, settings.workers, recorder.note_bug)
+        executor.attach(self._dispatch.wake)
+        self._leases = Leases(
+            store, recorder, REGISTRY, clients, when, pause, ask=conditions.ask,
+            n_places=lambda: self._reloader.now.playbooks.policy.max_concurrent_runs, wake=self._dispatch.wake,
+        )  # fmt: skip
         self._intake = Intake(
             store, recorder, self._reloader, REGISTRY, when, self._life, self._dispatch, settings.expire_after
         )
@@ -327,6 +337,10 @@ class App:
         n_left = recover(self._store, self._dispatch)
         log.info("engine started", version=__version__, playbooks=report["playbooks"], runs_taken_up=n_left)
         self._warn_of_no_playbook()
+
+    def _advance(self, what: str, duty: Duty) -> datetime | None:
+        """Let a run, or the leases on a target, go as far as they can now."""
+        return self._leases.advance(what) if what.startswith(PREFIX) else self.pipeline.advance(what, duty)
 
     def work(self) -> datetime | None:
         """Do all that is due now, in this thread: for tests, which move the clock and start no threads.
@@ -473,6 +487,7 @@ class App:
             phases = runs.count_by_phase(conn)
             n_adopted = subjects.n_adopted(conn)
             n_waiting = inbox.n_unhandled(conn)
+            n_leases = leases.count_by_state(conn)
             seq, head = audit.head(conn)
         readiness = self.readiness()
         return {
@@ -487,6 +502,7 @@ class App:
             "open_subjects": n_subjects,
             "adopted_subjects": n_adopted,
             "deliveries_waiting": n_waiting,
+            "open_leases": sum(n_leases.values()),
             "runs_by_phase": phases,
             "open_runs": waiting,
             "unsettled_runs": unsettled,
@@ -538,7 +554,17 @@ class App:
 
     def resume(self, actor: str, reason: str) -> dict[str, Any]:
         """See ``People.resume``."""
-        return self._people.resume(actor, reason)
+        answer = self._people.resume(actor, reason)
+        self._leases.wake_all()
+        return answer
+
+    def undo(self, run_id: str, step: str, actor: str, reason: str) -> dict[str, Any]:
+        """See ``Leases.undo``."""
+        return self._leases.undo(run_id, step, actor, reason)
+
+    def leases(self, limit: int, *, is_all: bool) -> list[dict[str, Any]]:
+        """See ``Leases.list``."""
+        return self._leases.list(limit, is_all=is_all)
 
     def cancel(self, run_id: str, actor: str, reason: str) -> dict[str, Any]:
         """See ``People.cancel``."""
@@ -587,6 +613,8 @@ class App:
             playbooks=self._reloader.now.playbooks,
             actions=REGISTRY,
             clients=read_only_clients(self.settings),
+            conditions=self.conditions,
+            fleets=self._fleets,
             now=self._clock.now(),
             read=self._store.read,
             pause=self._pause,

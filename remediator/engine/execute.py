@@ -8,17 +8,19 @@ is looked at (``look``) against what ``attempt_started`` kept, now or by the eng
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 from pydantic import ValidationError
 from tenacity import DoSleep, RetryCallState, RetryError, Retrying, retry_if_exception_type, wait_exponential
 
-from remediator.core.action import Action, ActionParams, Change, JsonValue, Targeting
+from remediator.core.action import Action, ActionParams, Change, JsonValue, Standing, Targeting, UndoableAction
 from remediator.core.event import EventType, utc_text
-from remediator.core.guard import Word, protection
+from remediator.core.guard import Word, may_touch
+from remediator.core.lease import How, Lease
 from remediator.core.move import Finish
 from remediator.core.outcome import Effect, Outcome, RunOutcome
 from remediator.core.plan import Actions, PlannedStep, params_of
@@ -28,6 +30,7 @@ from remediator.core.retry import RetryPolicy
 from remediator.core.run import Attempt, MessageKind, Run
 from remediator.core.units import cut
 from remediator.engine.clock import Clock
+from remediator.engine.lending import DETAIL_LIMIT, close, new_lease, open_lease
 from remediator.engine.record import Recorder
 from remediator.errors import (
     ActionError,
@@ -38,15 +41,12 @@ from remediator.errors import (
     TransientActionError,
     UnknownEffectError,
 )
-from remediator.store import runs
+from remediator.store import leases, runs
 from remediator.store.engine import Store
 from remediator.store.writer import Tx
 from remediator.telemetry import get_logger, redact
 
 log = get_logger(__name__)
-
-DETAIL_LIMIT = 500
-"""Characters of others' error texts that are kept."""
 
 LOOK_AGAIN = timedelta(seconds=5)
 """An attempt of unclear fate is looked at so often."""
@@ -57,7 +57,7 @@ LOOK_AFTER_START = timedelta(minutes=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Tried:
-    """One attempt: of which step, on what, since when; ``n`` is the place of its ``attempt_started``."""
+    """One attempt: of which step, on what and as it was, since when; ``n`` is the place of its ``attempt_started``."""
 
     run: Run
     step: PlannedStep
@@ -65,6 +65,8 @@ class _Tried:
     refs: tuple[str, ...]
     started_at: datetime
     n: int
+    before: Mapping[str, JsonValue] = field(default_factory=dict)
+    params: ActionParams | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +105,11 @@ class Executor:
         self._clock = clock
         self._jitter = jitter
         self._started_at = clock.now()
+        self._wake: Callable[[str], None] = lambda _: None
+
+    def attach(self, wake: Callable[[str], None]) -> None:
+        """Who lets a run, or the leases on a target, be looked at."""
+        self._wake = wake
 
     # -- one attempt
 
@@ -139,8 +146,14 @@ class Executor:
             self._begin_and_fail(run, step, number, as_action_error(error))
             return None
         refs = tuple(target.ref for target in targeting.targets)
-        tried = _Tried(run=run, step=step, number=number, refs=refs, started_at=self._clock.now(), n=run.n_events + 1)
-        taken = self._store.write(lambda tx: self._start(tx, tried, before))
+        drifted = self._drifted(step, action, refs, before)
+        if drifted is not None:
+            return drifted
+        tried = _Tried(
+            run=run, step=step, number=number, refs=refs, started_at=self._clock.now(), n=run.n_events + 1,
+            before=before, params=params,
+        )  # fmt: skip
+        taken = self._store.write(lambda tx: self._start(tx, tried))
         if taken:
             return Finish(RunOutcome.REFUSED, Reason.BUSY_TARGET, taken)
         try:
@@ -185,14 +198,42 @@ class Executor:
         result = self._failure(tried, failure)
 
         def both(tx: Tx) -> None:
-            self._record_start(tx, tried, {})
+            self._record_start(tx, tried)
             self._finish(tx, tried, result)
 
         self._store.write(both)
 
+    def _drifted(
+        self, step: PlannedStep, action: Action[Any], refs: tuple[str, ...], seen: Mapping[str, JsonValue]
+    ) -> Finish | None:
+        """The run's end where others have changed what was last left on its target: all that is lent there is closed.
+
+        What the step would do is not done: its undo would bring back what nobody here had ever left.
+        """
+        if step.undo is None:
+            return None
+        for ref in refs:
+            with self._store.read() as conn:
+                stack = leases.stack(conn, action.name, ref)
+            standing = cast("UndoableAction[Any]", action).standing(stack[-1].left, seen) if stack else Standing.AS_LEFT
+            if standing is not Standing.AS_LEFT:
+                how = How.DRIFTED if standing is Standing.DRIFTED else How.REVERTED
+                detail = f"{ref} is not as it was left ({how.value}): nothing is done to it, and nothing is taken back"
+                self._store.write(partial(self._close_stack, stack=stack, how=how, detail=detail))
+                return Finish(RunOutcome.REFUSED, Reason.DRIFTED, detail)
+        return None
+
+    def _close_stack(self, tx: Tx, stack: Sequence[Lease], how: How, detail: str) -> None:
+        told = close(tx, self._recorder, tuple(reversed(stack)), how, detail, self._clock.now())
+        self._wake_later(tx, [*told, stack[-1].stack_id])
+
+    def _wake_later(self, tx: Tx, ids: Sequence[str]) -> None:
+        for one in ids:
+            tx.after_commit(partial(self._wake, one))
+
     # -- what is recorded
 
-    def _start(self, tx: Tx, tried: _Tried, before: Mapping[str, JsonValue]) -> str:
+    def _start(self, tx: Tx, tried: _Tried) -> str:
         """Record the start; a step after the run's end, whose reservation has gone, takes its target first.
 
         Returns:
@@ -205,10 +246,10 @@ class Executor:
             if found:
                 return "; ".join(f"{ref} is taken by run {other}" for ref, other in sorted(found.items()))
             runs.hold(tx.conn, run.plan.run_id, wanted, tried.started_at)
-        self._record_start(tx, tried, before)
+        self._record_start(tx, tried)
         return ""
 
-    def _record_start(self, tx: Tx, tried: _Tried, before: Mapping[str, JsonValue]) -> None:
+    def _record_start(self, tx: Tx, tried: _Tried) -> None:
         step = tried.step
         data: dict[str, JsonValue] = {
             "step": step.key,
@@ -217,7 +258,7 @@ class Executor:
             "describes": step.describes,
             "params": dict(step.params),
             "targets": list(tried.refs),
-            "before": dict(before),
+            "before": dict(tried.before),
             "timeout_ms": int(step.timeout.total_seconds() * 1000),
         }
         self._recorder.append_to_run(
@@ -255,6 +296,7 @@ class Executor:
             target=", ".join(tried.refs),
             outcome=result.outcome.value,
         )
+        self._lend(tx, tried, result, now)
         if result.has_changed and not step.is_message:
             runs.note_act(tx.conn, plan, tried.refs, now, is_disruptive=step.is_disruptive)
         elif result.outcome is Outcome.SUCCEEDED and step in plan.steps and plan.is_messages_alone:
@@ -263,6 +305,16 @@ class Executor:
             runs.release(tx.conn, plan.run_id)
         if told is not None and run.outcome is not None and result.outcome is Outcome.SUCCEEDED:
             runs.note_told(tx.conn, plan.playbook, plan.per_key, ending_of(told, run), now)
+
+    def _lend(self, tx: Tx, tried: _Tried, result: _Result, now: datetime) -> None:
+        """What was changed and can be taken back is a lease from now on."""
+        if tried.params is None or result.outcome is not Outcome.SUCCEEDED or not result.has_changed:
+            return
+        plan, step = tried.run.plan, tried.step
+        lease = new_lease(plan, step, tried.number, tried.params, tried.refs, tried.before, result.after, now)
+        if lease is not None:
+            open_lease(tx, self._recorder, plan, tried.n + 2, lease)
+            self._wake_later(tx, [lease.stack_id])
 
     def _failure(self, tried: _Tried, error: ActionError, *, has_changed: bool = False) -> _Result:
         attempts = tried.run.step(tried.step.key).attempts
@@ -299,11 +351,19 @@ class Executor:
             refs=attempt.targets,
             started_at=attempt.started_at,
             n=run.n_events,
+            before=attempt.before,
+            params=self._params(run, step),
         )
         again_at, result = self._seen(tried, attempt)
         if result is not None:
             self._store.write(lambda tx: self._finish(tx, tried, result))
         return again_at
+
+    def _params(self, run: Run, step: PlannedStep) -> ActionParams | None:
+        try:
+            return params_of(step, self._actions[step.action], run.context(1))
+        except (MissingValueError, TemplateError, ValidationError):
+            return None  # the look says so, and nothing is lent
 
     def _seen(self, tried: _Tried, attempt: Attempt) -> tuple[datetime | None, _Result | None]:
         """When to look again, or how the attempt ended."""
@@ -351,7 +411,7 @@ def _success(change: Change) -> _Result:
 
 def _look_at_targets(run: Run, step: PlannedStep, targeting: Targeting, policy: Policy) -> Finish | None:
     """Right before the act: the policy in force, and whether the targets still belong to whom they did."""
-    answer = protection((*targeting.targets, *targeting.affects), policy)
+    answer = may_touch(targeting, policy)
     if answer.word is Word.REFUSE:
         return Finish(RunOutcome.REFUSED, answer.reason, answer.detail)
     for target in targeting.targets:

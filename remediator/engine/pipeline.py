@@ -41,6 +41,7 @@ from remediator.core.move import (
     needs_word,
     next_move,
     phase_of,
+    start_rung,
     tell_gap,
     tell_next_at,
 )
@@ -57,10 +58,10 @@ from remediator.engine.life import Life
 from remediator.engine.reconcile import silences_of
 from remediator.engine.record import Recorder
 from remediator.engine.reload import Reloader
-from remediator.engine.reserve import PauseSource, Reserver
+from remediator.engine.reserve import PauseSource, Reserver, let_go_while_asking
 from remediator.engine.verify import Verifier
 from remediator.errors import Reason
-from remediator.store import Connection, audit, runs, subjects
+from remediator.store import Connection, audit, leases, runs, subjects
 from remediator.store.engine import Store
 from remediator.store.writer import Tx
 
@@ -218,10 +219,7 @@ class Pipeline:
         if plan.ladder is None or run.rung:
             return run.rung
         last = runs.last_rung(conn, plan.playbook, plan.per_key, plan.run_id)
-        turn_at = run.waits_since or now
-        if last is None or turn_at - last[0] > plan.ladder:
-            return 1
-        return min(last[1] + 1, plan.top_rung)
+        return start_rung(plan, last, run.waits_since or now)
 
     def _hear(
         self,
@@ -272,7 +270,13 @@ class Pipeline:
             detail = "there was nothing to change, and nobody was asked"
             self._executor.skip(run, step.key, Outcome.UNCHANGED, Reason.ALREADY_SO, detail)
             return
-        self._append(run, EventType.APPROVAL_ASKED, question_data(step.key, step.approval, run.rung))
+        now, data = self._clock.now(), question_data(step.key, step.approval, run.rung)
+
+        def work(tx: Tx) -> None:
+            self._recorder.append_to_run(tx, run.plan, run.n_events + 1, EventType.APPROVAL_ASKED, now, data)
+            let_go_while_asking(tx.conn, run)
+
+        self._store.write(work)
 
     def _climb(self, run: Run, rung: int) -> None:
         """Go on with the next rung; what was changed stays reserved, the place among those at work does not."""
@@ -291,7 +295,7 @@ class Pipeline:
 
         def work(tx: Tx) -> list[str]:
             end_run(tx, self._recorder, run.plan, run.n_events + 1, end, now)
-            return self._may_go_on(tx.conn)
+            return [*self._may_go_on(tx.conn), *leases.stacks_on(tx.conn, run.planned_targets)]
 
         self.wake(self._store.write(work))
 

@@ -41,7 +41,7 @@ from remediator.engine.life import Life
 from remediator.engine.record import Recorder
 from remediator.engine.reload import InForce, Reloader, adopt
 from remediator.errors import DeliveryError, StoreError
-from remediator.store import inbox, runs, subjects
+from remediator.store import inbox, leases, runs, subjects
 from remediator.store.engine import Store
 from remediator.store.writer import Tx
 from remediator.telemetry import Metrics, get_logger
@@ -474,6 +474,7 @@ class Intake:
             delivery_id=stored.id,
         )  # fmt: skip
         self._wake(tx, plan.run_id)
+        self._wake_leases(tx, name, per_key)
 
     def _is_resolved(self, tx: Tx, stored: inbox.StoredDelivery, alert: Alert) -> None:
         episode = subjects.open_episode(tx.conn, alert.label_key)
@@ -581,6 +582,12 @@ class Intake:
             row = runs.run_of_subject(tx.conn, subject.id)
             if row is not None and row.phase is not Phase.CLOSED:
                 self._wake(tx, row.id)
+            self._wake_leases(tx, subject.playbook, subject.per_key)
+
+    def _wake_leases(self, tx: Tx, playbook: str, per_key: str) -> None:
+        """Whether what was changed for these values is taken back hangs on whether they fire."""
+        for stack in leases.stacks_of_values(tx.conn, playbook, per_key):
+            self._wake(tx, stack)
 
 
 def open_with_plan(

@@ -1,7 +1,8 @@
 """What the engine does by itself beside deliveries and runs: at its start, and then every few seconds.
 
-At the start every run that is not closed is looked at: an attempt without an end is looked at first, and what was due
-while the engine was away is due now. Later: beats, episodes of which nothing is heard any more, files that changed.
+At the start every run that is not closed and every open lease is looked at: an attempt without an end is looked at
+first, and what was due while the engine was away is due now. Later: beats, episodes of which nothing is heard any more,
+files that changed.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from remediator.engine.dispatch import Dispatch
 from remediator.engine.life import BEAT, Life
 from remediator.engine.receive import Intake
 from remediator.errors import StoreError
-from remediator.store import runs
+from remediator.store import leases, runs
 from remediator.store.engine import Store
 from remediator.telemetry import get_logger
 
@@ -34,15 +35,15 @@ WATCHED = (".yaml", ".yml")
 
 
 def recover(store: Store, dispatch: Dispatch) -> int:
-    """Let every run that is not closed be looked at, oldest first.
+    """Let every run that is not closed be looked at, oldest first, and whatever is to be taken back some time.
 
     Returns:
-        How many.
+        How many runs.
     """
     with store.read() as conn:
-        left = runs.not_closed(conn)
-    for run_id in left:
-        dispatch.wake(run_id)
+        left, lent = runs.not_closed(conn), leases.stacks(conn)
+    for one in (*left, *lent):
+        dispatch.wake(one)
     return len(left)
 
 

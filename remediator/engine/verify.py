@@ -27,7 +27,7 @@ from remediator.core.verification import (
     says_something_new,
 )
 from remediator.engine.conditions import Conditions
-from remediator.engine.execute import DETAIL_LIMIT
+from remediator.engine.lending import DETAIL_LIMIT
 from remediator.engine.record import Recorder
 from remediator.store.engine import Store
 from remediator.store.writer import Tx

@@ -33,12 +33,6 @@ _STACKS_OF_VALUES = Prepared(
     .distinct()
 )
 _STACKS_ON = Prepared(select(lease.c.action, lease.c.target).where(lease.c.target == bindparam("ref"), OPEN).distinct())
-_UNDOES = Prepared(
-    select(lease.c.run_id)
-    .where(lease.c.target == bindparam("ref"), OPEN, lease.c.undo_started_at.is_not(None))
-    .order_by(lease.c.number.desc())
-    .limit(1)
-)
 _OF_RUN = Prepared(select(lease).where(lease.c.run_id == bindparam("run")).order_by(lease.c.number))
 _CLOSE = Prepared(
     update(lease)
@@ -209,11 +203,6 @@ def stacks_on(conn: Connection, refs: Iterable[str]) -> list[str]:
     """Ids of the stacks on these targets."""
     rows = [row for ref in refs for row in _STACKS_ON.all(conn, ref=ref)]
     return [stack_id(row["action"], row["target"]) for row in rows]
-
-
-def undone_by(conn: Connection, ref: str) -> str:
-    """The run whose change of this target is being taken back right now, "" when none is."""
-    return str(_UNDOES.value(conn, ref=ref) or "")
 
 
 def of_run(conn: Connection, run_id: str) -> list[Lease]:

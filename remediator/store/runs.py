@@ -8,7 +8,19 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, Select, bindparam, delete, func, insert, select, update
+from sqlalchemy import (
+    Connection,
+    RowMapping,
+    Select,
+    bindparam,
+    delete,
+    exists,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 
 from remediator.core.event import utc_text, utc_time
 from remediator.core.guard import Pause
@@ -20,12 +32,15 @@ from remediator.store.prepared import Prepared, Row
 from remediator.store.tables import (
     ADMITTED,
     NOT_CLOSED,
+    OPEN,
     UNKNOWN,
+    WITHOUT_FIX,
     able,
     act,
     admission,
     control,
     due,
+    lease,
     reservation,
     run,
     subject,
@@ -35,6 +50,9 @@ from remediator.store.tables import (
 
 PLACE = f"max_concurrent_runs:{Reason.CONCURRENCY.value}"
 """What a plan waits for that waits for a place among the runs at work."""
+
+NOT_FREED_BY_AN_END = frozenset({"breaker", "pause", "max_disruptive_acts"})
+"""Rules whose waits end by a person or by time alone."""
 
 
 _BY_ID = run.c.id == bindparam("row")
@@ -201,6 +219,71 @@ _TAKEN = Prepared(
         reservation.c.target == bindparam("ref"), reservation.c.run_id != bindparam("but_run")
     )
 )
+_TAKEN_BACK = Prepared(
+    select(lease.c.run_id)
+    .where(lease.c.target == bindparam("ref"), OPEN, lease.c.undo_started_at.is_not(None))
+    .order_by(lease.c.number.desc())
+    .limit(1)
+)
+
+
+_IS_ADMITTED = Prepared(select(run.c.is_admitted).where(_BY_ID))
+_CHANGED_BY = Prepared(
+    select(act.c.target, func.max(act.c.at).label("at"))
+    .where(act.c.playbook == bindparam("of"), act.c.at > bindparam("since"), act.c.target != "")
+    .group_by(act.c.target)
+)
+# No DISTINCT: for it SQLite walks the whole index of targets.
+_CHANGED_SINCE = Prepared(select(act.c.target).where(act.c.at > bindparam("since"), act.c.target != ""))
+_PROMISED = Prepared(
+    select(reservation.c.target, run.c.playbook)
+    .select_from(run)
+    .join(reservation, reservation.c.run_id == run.c.id)
+    .where(
+        ADMITTED,
+        run.c.id != bindparam("but_run"),
+        reservation.c.is_exclusive == 1,
+        ~exists().where(act.c.run_id == run.c.id, act.c.target == reservation.c.target),
+    )
+)
+_ADMITTED_ACTS = Prepared(
+    select(admission.c.at, admission.c.n_disruptive).where(
+        admission.c.at > bindparam("since"),
+        or_(admission.c.run_id != bindparam("but_run"), admission.c.rung != bindparam("but_rung")),
+    )
+)
+_N_WITHOUT_FIX = Prepared(select(func.count()).select_from(run).where(WITHOUT_FIX, run.c.ended_at > bindparam("since")))
+
+
+def is_admitted(conn: Connection, run_id: str) -> bool:
+    """Whether it has a place among those at work."""
+    return bool(_IS_ADMITTED.value(conn, row=run_id))
+
+
+def changed_by(conn: Connection, playbook: str, since: datetime) -> dict[str, datetime]:
+    """Ref → when this playbook last changed it, of what it changed later than ``since``."""
+    return {row["target"]: utc_time(row["at"]) for row in _CHANGED_BY.all(conn, of=playbook, since=utc_text(since))}
+
+
+def changed_since(conn: Connection, since: datetime) -> frozenset[str]:
+    """Refs that any playbook changed later than ``since``."""
+    return frozenset(row["target"] for row in _CHANGED_SINCE.all(conn, since=utc_text(since)))
+
+
+def promised(conn: Connection, but_run: str) -> dict[str, str]:
+    """Ref → playbook, of what other runs at work hold for themselves and have not changed yet."""
+    return {row["target"]: row["playbook"] for row in _PROMISED.all(conn, but_run=but_run)}
+
+
+def admitted_acts(conn: Connection, since: datetime, but_run: str, but_rung: int) -> list[tuple[datetime, int]]:
+    """When rungs were admitted later than ``since``, and with how many disruptive steps; all but this one."""
+    rows = _ADMITTED_ACTS.all(conn, since=utc_text(since), but_run=but_run, but_rung=but_rung)
+    return [(utc_time(row["at"]), row["n_disruptive"]) for row in rows]
+
+
+def n_without_fix(conn: Connection, since: datetime) -> int:
+    """Runs that ended failed, ineffective or unknown later than ``since``."""
+    return int(_N_WITHOUT_FIX.value(conn, since=utc_text(since)))
 
 
 def last_disruptive(conn: Connection, targets: Sequence[str], but_run: str) -> dict[str, tuple[datetime, str]]:
@@ -256,9 +339,15 @@ def last_rung(conn: Connection, playbook: str, per_key: str, but_run: str) -> tu
 
 
 def taken(conn: Connection, wanted: Mapping[str, bool], but_run: str) -> dict[str, str]:
-    """Ref → the run that has it, of those that cannot be had: two may share what neither wants alone."""
+    """Ref → the run that has it, of those that cannot be had: two may share what neither wants alone.
+
+    What is being taken back right now can nobody have, not even the run whose change it was.
+    """
     found: dict[str, str] = {}
     for ref, is_exclusive in wanted.items():
+        taken_back = _TAKEN_BACK.value(conn, ref=ref)
+        if taken_back:
+            found[ref] = taken_back
         for row in _TAKEN.all(conn, ref=ref, but_run=but_run):
             if is_exclusive or row["is_exclusive"]:
                 found[ref] = row["run_id"]
@@ -400,17 +489,26 @@ def not_closed(conn: Connection) -> list[str]:
 def may_go_on(conn: Connection, n_places: int) -> list[str]:
     """Ids of the runs that may have their turn now that another run has ended, oldest first.
 
-    Of those that wait for a place alone only as many as there can be places: in a storm the end of each run would else
-    have all the others judged again.
+    Of those that wait for a place alone only as many as there can be places, and of those that no run's end can free
+    none: in a storm the end of each run would else have all the others judged again.
     """
     found: list[str] = []
     for row in _MAY_GO_ON.all(conn):
-        if waits_for_place_alone(json.loads(row["waits_for"] or "[]")):
+        waits_for = json.loads(row["waits_for"] or "[]")
+        if any(what.partition(":")[0] in NOT_FREED_BY_AN_END for what in waits_for):
+            continue
+        if waits_for_place_alone(waits_for):
             n_places -= 1
             if n_places < 0:
                 continue
         found.append(row["id"])
     return found
+
+
+def waiting_for_breaker(conn: Connection) -> list[str]:
+    """Ids of the runs that a breaker holds, oldest first."""
+    rows = _MAY_GO_ON.all(conn)
+    return [row["id"] for row in rows if '"breaker:' in row["waits_for"]]
 
 
 def waits_for_place_alone(waits_for: Sequence[str]) -> bool:
