@@ -113,7 +113,12 @@ _INSERT_EPISODE = Prepared(insert(episode))
 _TOUCH = Prepared(
     update(episode)
     .where(episode.c.label_key == bindparam("key"), episode.c.ended_at.is_(None))
-    .values(last_word_at=bindparam("at"), last_delivery=bindparam("delivery"))
+    .values(
+        last_word_at=bindparam("at"),
+        last_delivery=bindparam("delivery"),
+        # One that is handled a second time after a crash is one delivery still.
+        n_deliveries=episode.c.n_deliveries + (episode.c.last_delivery != bindparam("delivery")),
+    )
 )
 _OPEN_EPISODE_ID = Prepared(
     select(episode.c.id).where(episode.c.label_key == bindparam("label_key"), episode.c.ended_at.is_(None))
