@@ -14,7 +14,7 @@ from enum import StrEnum
 
 from remediator.core.guard import Pause
 from remediator.core.outcome import Outcome, RunOutcome
-from remediator.core.plan import PlannedStep, Runs, holds
+from remediator.core.plan import Plan, PlannedStep, Runs, holds
 from remediator.core.playbook import OnFailure
 from remediator.core.policy import Mode
 from remediator.core.run import Answer, MessageKind, Phase, Question, Run, StepState, message_key, rung_key
@@ -113,6 +113,22 @@ def time_away(gaps: Sequence[tuple[datetime, datetime]], since: datetime, now: d
     """How much of the time from ``since`` to ``now`` lies in gaps."""
     spans = (min(end, now) - max(start, since) for start, end in gaps)
     return sum((span for span in spans if span > timedelta(0)), timedelta(0))
+
+
+def start_rung(plan: Plan, last: tuple[datetime, int] | None, turn_at: datetime) -> int:
+    """Where a run begins when its turn comes: one rung above the last one for the same values, if that was lately.
+
+    Args:
+        last: when that one ended, and the highest rung that it reached; None when none acted.
+
+    Returns:
+        The rung, the last one where there is none above; 0 without a ladder.
+    """
+    if plan.ladder is None:
+        return 0
+    if last is None or turn_at - last[0] > plan.ladder:
+        return 1
+    return min(last[1] + 1, plan.top_rung)
 
 
 def is_judged_before(run: Run, gap_ended_at: datetime | None, now: datetime) -> bool:

@@ -15,16 +15,30 @@ from typing import Any
 from remediator.clients.ports import ReadOnlyClients
 from remediator.core.action import JsonValue
 from remediator.core.alert import Alert, AlertGroup, AlertStatus
+from remediator.core.condition import Check, Condition, look
 from remediator.core.decode import decode
 from remediator.core.guard import AskedTargets, Facts, RuleAnswer, judge
 from remediator.core.match import IgnoredMatch, Match, MissingPer, PlaybookIndex, explain
-from remediator.core.plan import Actions, PlannedStep, Runs, make_plan, missing_key, subject_id
-from remediator.core.playbook import PlaybookSet
+from remediator.core.move import start_rung
+from remediator.core.plan import (
+    Actions,
+    Plan,
+    PlannedStep,
+    Runs,
+    make_plan,
+    missing_key,
+    pack_check,
+    pack_condition,
+    subject_id,
+)
+from remediator.core.playbook import Approval, PlaybookSet
 from remediator.core.run import Run
 from remediator.core.units import print_duration
-from remediator.engine.reserve import PauseSource, ask_targets, gather, target_data
+from remediator.engine.conditions import Conditions
+from remediator.engine.fleets import Fleets
+from remediator.engine.reserve import Outside, PauseSource, ask_targets, gather, target_data
 from remediator.errors import RequestError
-from remediator.store import Connection, subjects
+from remediator.store import Connection, runs, subjects
 
 Read = Callable[[], AbstractContextManager[Connection]]
 """Opens a snapshot of the store, read-only."""
@@ -42,6 +56,8 @@ class Wiring:
     playbooks: PlaybookSet
     actions: Actions
     clients: ReadOnlyClients
+    conditions: Conditions
+    fleets: Fleets
     now: datetime
     read: Read | None
     pause: PauseSource
@@ -127,14 +143,30 @@ def _match(match: Match | MissingPer, alert: Alert, group: AlertGroup, wiring: W
         return shown
     run = Run(plan=plan, n_events=0, created_at=wiring.now)
     # Asked before the snapshot is opened: an engine that is slow to answer must not keep the log from being cut.
-    asked = ask_targets(plan, 0, wiring.actions, wiring.clients, wiring.now, run.context(1))
-    shown["steps"] = [_step(step, asked) for step in plan.steps]
-    shown["resolved"] = [_step(step, asked) for step in plan.resolved]
-    shown["verify"] = [{"alert": "resolved", "within": print_duration(check.within)} for check in plan.verify]
-    facts, held = _facts(run, asked, wiring)
+    rungs = sorted({step.rung for step in plan.steps})
+    asked = {
+        rung: ask_targets(plan, rung, wiring.actions, wiring.clients, wiring.now, run.context(1)) for rung in rungs
+    }
+    says = _say(plan, wiring.conditions)
+    shown |= {
+        "prometheus": plan.prometheus,
+        "approval": _approval(plan.approval),
+        "require": [_condition(condition, says) for condition in plan.require],
+        "steps": [_step(step, asked[step.rung], says) for step in plan.steps],
+        "resolved": [_step(step, None, says) for step in plan.resolved],
+        "verify": [_check(check, says) for check in plan.verify],
+    }
+    rung, held = _stored(plan, wiring)
+    if plan.ladder is not None:
+        shown["ladder"] = {"within": print_duration(plan.ladder), "starts_at": rung, "rungs": rungs}
+    facts = _facts(run, rung, asked[rung], wiring)
     verdict = judge(plan, facts)
+    shown["fleets"] = [
+        {"name": name, "size": fleet.size or 0, "problem": fleet.problem} for name, fleet in facts.fleets.items()
+    ]
     shown["verdict"] = {
         "word": verdict.word.value,
+        "trips": list(verdict.trips),
         "reasons": [_answer(answer) for answer in verdict.reasons],
         "answers": [_answer(answer) for answer in verdict.answers],
     }
@@ -143,28 +175,56 @@ def _match(match: Match | MissingPer, alert: Alert, group: AlertGroup, wiring: W
     return shown
 
 
-def _facts(run: Run, asked: AskedTargets, wiring: Wiring) -> tuple[Facts, str]:
-    """What the guard counts on, and the open subject of the same values, whose one run there is already."""
-    policy = wiring.playbooks.policy
+def _stored(plan: Plan, wiring: Wiring) -> tuple[int, str]:
+    """The rung that it would begin on, and the open subject of the same values, whose one run there is already."""
     if wiring.read is None:
-        nothing = Facts(
-            now=wiring.now,
-            asked=asked,
-            policy=policy,
-            last_disruptive={},
-            last_acted_at=None,
-            acted_at=(),
-            n_admitted=0,
-            busy={},
-        )
-        return nothing, ""
+        return start_rung(plan, None, wiring.now), ""
     with wiring.read() as conn:
-        held = subjects.open_subject(conn, run.plan.playbook, run.plan.case, run.plan.per_key)
-        facts = gather(conn, run, asked, policy, wiring.pause(conn), wiring.now)
-    return facts, held.id if held is not None else ""
+        held = subjects.open_subject(conn, plan.playbook, plan.case, plan.per_key)
+        last = runs.last_rung(conn, plan.playbook, plan.per_key, plan.run_id)
+    return start_rung(plan, last, wiring.now), held.id if held is not None else ""
 
 
-def _step(step: PlannedStep, asked: AskedTargets) -> dict[str, Any]:
+def _facts(run: Run, rung: int, asked: AskedTargets, wiring: Wiring) -> Facts:
+    """What the guard counts on."""
+    plan, policy = run.plan, wiring.playbooks.policy
+    readings = wiring.conditions.ask(plan.prometheus, plan.require)
+    required = tuple(zip(plan.require, readings, strict=True))
+    outside = Outside(targets=asked, required=required, fleets=wiring.fleets.sizes(plan, rung, policy, wiring.now))
+    if wiring.read is None:
+        return Facts(now=wiring.now, asked=asked, policy=policy, rung=rung, required=required, fleets=outside.fleets)
+    with wiring.read() as conn:
+        return gather(conn, run, rung, outside, policy, wiring.pause(conn), wiring.now)
+
+
+Says = Mapping[Condition, str]
+"""What each condition says now, for people."""
+
+
+def _say(plan: Plan, conditions: Conditions) -> Says:
+    """Ask every condition that would be asked later: a query that gives nothing now gives nothing then."""
+    checks = (*plan.verify, *(check for step in plan.steps for check in step.verify))
+    wanted = [*plan.require, *(check.condition for check in checks if check.condition is not None)]
+    wanted += [condition for step in plan.steps if step.undo is not None for condition in step.undo.require]
+    wanted = list(dict.fromkeys(wanted))
+    readings = conditions.ask(plan.prometheus, wanted)
+    return {one: look(one, reading)[1] for one, reading in zip(wanted, readings, strict=True)}
+
+
+def _condition(condition: Condition, says: Says) -> dict[str, Any]:
+    return {**pack_condition(condition), "now": says.get(condition, "")}
+
+
+def _check(check: Check, says: Says) -> dict[str, Any]:
+    shown: dict[str, Any] = pack_check(check)
+    return shown if check.condition is None else {**shown, "now": says.get(check.condition, "")}
+
+
+def _approval(approval: Approval | None) -> dict[str, Any] | None:
+    return None if approval is None else {"ask": list(approval.ask), "expires": print_duration(approval.expires)}
+
+
+def _step(step: PlannedStep, asked: AskedTargets | None, says: Says) -> dict[str, Any]:
     words = {Runs.YES: "yes", Runs.NO: "no", Runs.LATE: "decided later"}
     retry: dict[str, Any] = {
         "wait": print_duration(step.retry.wait),
@@ -177,6 +237,7 @@ def _step(step: PlannedStep, asked: AskedTargets) -> dict[str, Any]:
         retry["budget"] = print_duration(step.retry.budget)
     shown: dict[str, Any] = {
         "name": step.name,
+        "rung": step.rung,
         "action": step.action,
         "describes": step.describes,
         "params": {**step.params, **step.late_params},
@@ -185,15 +246,31 @@ def _step(step: PlannedStep, asked: AskedTargets) -> dict[str, Any]:
         "timeout": print_duration(step.timeout),
         "retry": retry,
         "on_failure": step.on_failure.value,
+        "disruptive": step.is_disruptive,
+        "approval": _approval(step.approval),
+        "verify": [_check(check, says) for check in step.verify],
         "targets": [],
     }
+    if step.undo is not None:
+        shown["undo"] = {
+            "when": step.undo.when.value,
+            "after": print_duration(step.undo.after),
+            "at_most": print_duration(step.undo.at_most),
+            "require": [_condition(condition, says) for condition in step.undo.require],
+        }
+    return shown if asked is None else shown | _touched(step, asked)
+
+
+def _touched(step: PlannedStep, asked: AskedTargets) -> dict[str, Any]:
     targeting = asked.by_step.get(step.key)
     if targeting is not None:
-        shown["targets"] = [target_data(target) for target in targeting.targets]
-        shown["affects"] = [target_data(target) for target in targeting.affects]
-    elif asked.problem is not None and not step.is_message and asked.problem.detail.startswith(f"step {step.name}:"):
-        shown["problem"] = asked.problem.detail
-    return shown
+        return {
+            "targets": [target_data(target) for target in targeting.targets],
+            "affects": [target_data(target) for target in targeting.affects],
+        }
+    if asked.problem is not None and not step.is_message and asked.problem.detail.startswith(f"step {step.name}:"):
+        return {"problem": asked.problem.detail}
+    return {}
 
 
 def _answer(answer: RuleAnswer) -> Mapping[str, str]:

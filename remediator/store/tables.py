@@ -228,7 +228,7 @@ act = Table(
     Index("act_target", "target", "at"),
     Index("act_playbook_per", "playbook", "per_key", "at"),
     Index("act_playbook", "playbook", "at"),
-    Index("act_at", "at"),
+    Index("act_at", "at", "target"),
     Index("act_run", "run_id"),
 )
 """What was changed, or may have been. Messages have target "" and is_disruptive 0."""

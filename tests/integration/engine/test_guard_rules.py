@@ -8,6 +8,7 @@ import pytest
 
 from remediator.actions.docker_restart import DockerRestart
 from remediator.clients.fake import Fails
+from remediator.core.guard import ACT_RULES
 
 RESTARTED = "docker.restart docker:gpu-07/trainer-0"
 OTHER = "docker.restart docker:gpu-07/trainer-1"
@@ -369,7 +370,7 @@ def test_refusal_when_protected_and_in_cooldown_then_every_reason_is_kept(bench:
     bench.deliver(bench.fires(bench.leak()))
     verdict = bench.events("verdict_given")[-1].data
     assert (verdict["word"], [answer["rule"] for answer in verdict["reasons"]]) == ("refuse", ["protect", "cooldown"])
-    assert len(verdict["answers"]) == 7
+    assert len(verdict["answers"]) == len(ACT_RULES)
 
 
 # -- where it cannot be answered

@@ -16,12 +16,12 @@ from remediator.core.event import EventType
 from remediator.core.outcome import RunOutcome
 from remediator.core.run import Phase
 from remediator.errors import Reason
-from remediator.store import audit, inbox, runs, subjects
+from remediator.store import audit, breakers, inbox, runs, subjects
 from remediator.store.engine import Store
 from remediator.store.prepared import driver
 from remediator.store.writer import Tx
 
-GROWS = ("run", "audit", "episode", "subject", "subject_episode", "delivery", "act")
+GROWS = ("run", "audit", "episode", "subject", "subject_episode", "delivery", "act", "admission")
 """Tables that keep what is over."""
 
 SMALL = ("delivery_unhandled", "episode_open", "episode_last_word", "subject_open", "subject_not_closed")
@@ -33,6 +33,7 @@ ARGUMENTS: Mapping[str, Any] = {
     "at": AT,
     "before": AT,
     "but_run": "r",
+    "but_rung": 1,
     "case": "",
     "counts": True,
     "created_at": AT,
@@ -46,6 +47,7 @@ ARGUMENTS: Mapping[str, Any] = {
     "label_key": "l",
     "limit": 10,
     "n_disruptive": 1,
+    "name": "site",
     "n_places": 2,
     "outcome": RunOutcome.SUCCEEDED,
     "per_key": "k",
@@ -64,6 +66,7 @@ ARGUMENTS: Mapping[str, Any] = {
     "value": {"by": "alice"},
     "waits_for": ["cooldown:cooldown"],
     "wanted": {"docker:h/a": True},
+    "why": "too much",
 }
 """One value for every parameter of these functions, by its name: a new name needs a line here."""
 
@@ -123,7 +126,7 @@ def _scans(store: Store, ask: Callable[[Tx], object]) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "function", [found for module in (runs, subjects, inbox, audit) for found in _functions(module)]
+    "function", [found for module in (runs, subjects, inbox, audit, breakers) for found in _functions(module)]
 )
 def test_query_when_the_engine_asks_it_then_walks_no_table_that_grows(store: Store, function: Any) -> None:
     parameters = list(inspect.signature(function).parameters.values())

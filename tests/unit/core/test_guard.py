@@ -146,7 +146,7 @@ def test_verdict_when_it_waits_then_it_lifts_only_when_every_wait_can(given: lis
 
 
 def test_protection_when_what_the_act_would_end_is_protected_then_the_act_is() -> None:
-    answer = protection((target(), target("db")), policy_of("name = db"))
+    answer = protection((target(),), (target("db"),), policy_of("name = db"))
     assert (answer.word, answer.detail) == (
         Word.REFUSE,
         "docker:gpu-07/db is protected by policy line 'name = db'",

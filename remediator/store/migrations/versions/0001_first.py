@@ -222,7 +222,7 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["run_id"], ["run.id"]),
         sa.PrimaryKeyConstraint("id"),
     )
-    op.create_index("act_at", "act", ["at"], unique=False)
+    op.create_index("act_at", "act", ["at", "target"], unique=False)
     op.create_index("act_playbook", "act", ["playbook", "at"], unique=False)
     op.create_index("act_playbook_per", "act", ["playbook", "per_key", "at"], unique=False)
     op.create_index("act_run", "act", ["run_id"], unique=False)
