@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,13 @@ from remediator import actions
 from remediator.actions import REGISTRY
 from remediator.clients.fake import FakeWorld
 from remediator.clients.ports import Clients, ContainerState
-from remediator.core.action import State
+from remediator.core.action import Change, Standing, State
 from remediator.errors import TransientActionError
 from remediator.testing import assert_action_contract, assert_auditable
 
 EFFECTS = YAML(typ="safe").load(Path(__file__).parents[2] / "data" / "docker_effects.yaml")
 CONTAINER = {"container": "trainer-0", "host": "gpu-07"}
+NEEDED = {"docker.signal": {"signal": "SIGUSR1"}, "docker.limit": {"cpus": "0.5"}}
 
 DISRUPTIVE = {"docker.restart", "docker.stop", "docker.signal"}
 IDEMPOTENT = {"alertmanager.silence", "docker.limit", "docker.stop", "docker.start", "noop"}
@@ -70,10 +72,56 @@ def state(container_id: str, process: str, start: int, status: str = "") -> Stat
     [pytest.param(name, row, id=f"{name}: {row['id']}") for name, rows in EFFECTS.items() for row in rows],
 )
 def test_effect_when_an_attempt_gave_no_answer_then_the_look_says_what_the_table_says(name: str, row: Any) -> None:
-    needed = {"signal": "SIGUSR1"} if name == "docker.signal" else {}
-    params = REGISTRY[name].params_model.model_validate({**CONTAINER, **needed})
+    params = REGISTRY[name].params_model.model_validate({**CONTAINER, **NEEDED.get(name, {})})
     now = state(*row["now"], status=row.get("status", ""))
     assert REGISTRY[name].effect(params, state(*row["before"]), now).value == row["effect"]
+
+
+@pytest.mark.parametrize("status", ["created", "running", "paused", "restarting", "exited", "dead"])
+@pytest.mark.parametrize(
+    ("name", "changes_nothing"),
+    [
+        ("docker.start", {"running"}),
+        ("docker.stop", {"created", "exited", "dead"}),
+        ("docker.restart", set()),
+        ("docker.signal", set()),
+    ],
+)
+def test_would_change_when_the_container_is_so_already_then_nobody_need_be_asked(
+    name: str, changes_nothing: set[str], status: str
+) -> None:
+    params = REGISTRY[name].params_model.model_validate({**CONTAINER, **NEEDED.get(name, {})})
+    now = state("a", "up" if status in ("running", "paused") else "down", 1, status)
+    assert REGISTRY[name].would_change(params, now) is (status not in changes_nothing)
+
+
+@pytest.mark.parametrize(
+    ("written", "kept"),
+    [
+        ("1.5", "1.5"),
+        (1.5, "1.5"),
+        (2, "2"),
+        ("0.01", "0.01"),
+        ("0.125", "0.125"),
+        ("9999", "9999"),
+        ("01.50", "1.50"),
+    ],
+)
+def test_cpus_when_written_as_a_number_then_they_come_back_from_the_audit(written: object, kept: str) -> None:
+    model = REGISTRY["docker.limit"].params_model
+    params = model.model_validate({**CONTAINER, "cpus": written})
+    dumped = params.model_dump(mode="json", exclude_none=True)
+    assert_auditable(dumped)
+    assert (dumped["cpus"], model.model_validate(dumped)) == (kept, params)
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["", "0", 0, "0.009", "-1", -1, "1,5", "1.2345", "1e3", "10000", "50%", "nan", float("inf"), True, None, [1], "１"],
+)
+def test_cpus_when_written_in_another_way_then_they_are_refused_with_what_to_write(written: object) -> None:
+    with pytest.raises(ValidationError, match=r"write 0\.01 or more"):
+        REGISTRY["docker.limit"].params_model.model_validate({**CONTAINER, "cpus": written})
 
 
 @pytest.mark.parametrize(
@@ -146,6 +194,45 @@ def test_contract_when_an_action_breaks_a_promise_then_it_is_told() -> None:
         assert_action_contract(Chatty(), {}, clients=None, read_only=None)  # type: ignore[arg-type]
 
 
+def forgets_the_limit(action: Any, *_: object) -> Any:
+    return Change(changed=True, before={"nano_cpus": 1}, after={"nano_cpus": 2})
+
+
+BROKEN = [
+    ("standing", lambda self, left, now: Standing.DRIFTED, "after apply the target stands as it was left"),
+    ("standing", lambda self, left, now: Standing.AS_LEFT, "the state before is told from"),
+    ("undo", forgets_the_limit, "undo brings back what was seen before"),
+    ("would_change", lambda self, params, now: False, "would_change says that nothing would be changed"),
+    ("default_undo", None, "has undo and standing, no other"),
+]
+
+
+@pytest.mark.parametrize(("name", "broken", "told"), BROKEN, ids=[told for _, _, told in BROKEN])
+def test_contract_when_an_undo_breaks_a_promise_then_it_is_told(name: str, broken: Any, told: str) -> None:
+    world = FakeWorld(lambda: datetime(2026, 1, 1, tzinfo=UTC))
+    world.add_container("gpu-07", "trainer-0")
+    action = type("Broken", (type(REGISTRY["docker.limit"]),), {"__doc__": "Broken.", name: broken})()
+    with pytest.raises(AssertionError, match=told):
+        assert_action_contract(
+            action, {**CONTAINER, "cpus": "0.5"}, clients=world.clients(), read_only=world.read_only()
+        )
+
+
+def test_contract_when_an_undo_changes_something_each_time_then_it_is_told() -> None:
+    class Restless(type(REGISTRY["docker.limit"])):  # type: ignore[misc]
+        """Says that it did something where there was nothing to do."""
+
+        def undo(self, *args: Any) -> Change:
+            return replace(super().undo(*args), changed=True)
+
+    world = FakeWorld(lambda: datetime(2026, 1, 1, tzinfo=UTC))
+    world.add_container("gpu-07", "trainer-0")
+    with pytest.raises(AssertionError, match="undo changes nothing the second time"):
+        assert_action_contract(
+            Restless(), {**CONTAINER, "cpus": "0.5"}, clients=world.clients(), read_only=world.read_only()
+        )
+
+
 @pytest.mark.parametrize("value", [1.5, None, b"x", 2**53, {1: "x"}, {"x": [None]}, object()])
 def test_auditable_when_a_value_cannot_stand_in_the_log_then_it_is_told(value: object) -> None:
     with pytest.raises(AssertionError, match="audit log"):
@@ -168,7 +255,9 @@ class SlowToLook:
         return getattr(self._docker, name)
 
 
-@pytest.mark.parametrize(("name", "left_s"), [("docker.restart", 88), ("docker.stop", 88), ("docker.signal", 88)])
+@pytest.mark.parametrize(
+    ("name", "left_s"), [("docker.restart", 88), ("docker.stop", 88), ("docker.signal", 88), ("docker.limit", 88)]
+)
 def test_apply_when_the_look_before_takes_time_then_the_act_gets_what_is_left(
     name: str, left_s: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,7 +266,9 @@ def test_apply_when_the_look_before_takes_time_then_the_act_gets_what_is_left(
     assert [write.args["deadline_s"] for write in world[0].writes] == [str(left_s)]
 
 
-@pytest.mark.parametrize(("name", "takes_s"), [("docker.restart", 6), ("docker.stop", 6), ("docker.signal", 86)])
+@pytest.mark.parametrize(
+    ("name", "takes_s"), [("docker.restart", 6), ("docker.stop", 6), ("docker.signal", 86), ("docker.limit", 86)]
+)
 def test_apply_when_the_look_before_took_too_long_then_nothing_is_sent(
     name: str, takes_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,6 +285,5 @@ def prepared(name: str, monkeypatch: pytest.MonkeyPatch, *, takes_s: float) -> A
     world.add_container("gpu-07", "trainer-0")
     slow = SlowToLook(world, monotonic, takes_s)
     clients = Clients(dockers={"gpu-07": slow}, notifier=world.clients().notifier)
-    needed = {"signal": "USR1"} if name == "docker.signal" else {}
-    params = REGISTRY[name].params_model.model_validate({**CONTAINER, **needed})
+    params = REGISTRY[name].params_model.model_validate({**CONTAINER, **NEEDED.get(name, {})})
     return (world, clients), REGISTRY[name], params, REGISTRY[name].observe(params, world.read_only())
