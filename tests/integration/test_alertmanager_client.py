@@ -6,6 +6,7 @@ import contextlib
 import socket
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,8 +15,15 @@ from typing import Any
 import pytest
 
 from remediator.clients import alertmanager
-from remediator.clients.alertmanager import Alertmanager, Login
-from remediator.errors import AccessDeniedError, ActionError, TransientActionError
+from remediator.clients.alertmanager import Alertmanager, SilencingAlertmanager
+from remediator.clients.http import Login
+from remediator.errors import (
+    AccessDeniedError,
+    ActionError,
+    InvalidTargetError,
+    TransientActionError,
+    UnknownEffectError,
+)
 from remediator.settings import read_secret_file
 
 NOBODY = "http://127.0.0.1:9/nobody"
@@ -111,7 +119,8 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 def test_alerts_when_the_answer_drips_then_it_is_given_up_in_time(
     parts: tuple[bytes, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(alertmanager, "ANSWER_S", 0.5)
+    monkeypatch.setattr(alertmanager, "CONNECT_S", 0.2)
+    monkeypatch.setattr(alertmanager, "ANSWER_S", 0.3)
     begun = time.monotonic()
     with answers(*parts, pause_s=0.05) as url, pytest.raises(TransientActionError, match="not whole after"):
         Alertmanager(url).alerts()
@@ -156,3 +165,65 @@ def test_alerts_when_the_answer_is_not_what_it_should_be_then_says_so(
 def test_alerts_when_the_file_of_the_ca_is_absent_then_says_that_the_settings_are_wrong(tmp_path: Path) -> None:
     with pytest.raises(TransientActionError, match="tls_ca"):
         Alertmanager("https://127.0.0.1:9", Login(tls_ca=str(tmp_path / "gone"))).alerts()
+
+
+def answered(status: str, body: bytes = b"") -> bytes:
+    return f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "words"),
+    [
+        pytest.param(answered("400 No", b'"bad matcher"'), InvalidTargetError, 'HTTP 400.: "bad matcher"', id="400"),
+        pytest.param(answered("403 No"), AccessDeniedError, "does not let us in .HTTP 403", id="403"),
+        pytest.param(answered("404 No"), InvalidTargetError, "refuses it .HTTP 404", id="a wrong path"),
+        pytest.param(answered("302 No"), TransientActionError, "HTTP 302", id="a redirect, not followed"),
+        pytest.param(answered("429 No"), TransientActionError, "HTTP 429", id="turned away for now"),
+        pytest.param(answered("500 No"), UnknownEffectError, "HTTP 500", id="500, it had begun"),
+        pytest.param(answered("502 No"), UnknownEffectError, "HTTP 502", id="a proxy that passed it on"),
+        pytest.param(answered("504 No"), UnknownEffectError, "HTTP 504", id="a proxy that stopped waiting"),
+        pytest.param(answered("200 Yes", b"{}"), UnknownEffectError, "no id", id="200 without an id"),
+        pytest.param(answered("200 Yes", b"<html>"), UnknownEffectError, "no id", id="a page"),
+        pytest.param(b"HTTP/1.1 200 Yes\r\nContent-Length: 9\r\n\r\n{}", UnknownEffectError, "Protocol", id="cut off"),
+        pytest.param(b"SSH-2.0-OpenSSH\r\n", UnknownEffectError, "cannot be reached", id="no HTTP"),
+        pytest.param(b"", UnknownEffectError, "cannot be reached", id="hung up"),
+    ],
+)
+def test_create_silence_when_the_answer_is_not_what_it_should_be_then_says_whether_it_may_be_there(
+    answer: bytes, kind: type[ActionError], words: str
+) -> None:
+    with answers(answer) as url, pytest.raises(kind, match=words) as caught:
+        silence(url)
+    assert type(caught.value) is kind
+
+
+def test_create_silence_when_no_answer_comes_then_nobody_knows_whether_it_is_there() -> None:
+    with answers(b"HTTP/1.1 200", pause_s=5) as url, pytest.raises(UnknownEffectError, match="in time"):
+        silence(url, deadline_s=1.0)
+
+
+def test_create_silence_when_it_was_never_sent_then_transient(tmp_path: Path) -> None:
+    for url, login in (
+        ("http://127.0.0.1:9", Login()),
+        ("http://nowhere.invalid", Login()),
+        ("https://127.0.0.1:9", Login(tls_ca=str(tmp_path / "gone"))),
+    ):
+        with pytest.raises(TransientActionError):
+            silence(url, login)
+
+
+def test_create_silence_when_it_is_refused_then_no_secret_is_in_what_is_said(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("canary-of-the-token\n")
+    login = Login(token=lambda: read_secret_file(token)[0])
+    for answer in (answered("400 No", b'"no"'), answered("403 No"), answered("500 No"), b""):
+        with answers(answer) as url, pytest.raises(ActionError) as caught:
+            silence(url, login)
+        told = "".join(traceback.format_exception(caught.value))
+        assert "canary" not in told
+
+
+def silence(url: str, login: Login | None = None, *, deadline_s: float = 10.0) -> None:
+    SilencingAlertmanager(url, login).create_silence(
+        {"alertname": "X"}, duration=timedelta(hours=1), created_by="me", comment="c", deadline_s=deadline_s
+    )
