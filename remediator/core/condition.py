@@ -11,6 +11,10 @@ from datetime import timedelta
 from enum import StrEnum
 
 
+_EXACT = 2**53
+"""Whole numbers above are not told apart by a float; they are said with an exponent."""
+
+
 class Comparison(StrEnum):
     """How a number is compared with the bound."""
 
@@ -81,7 +85,15 @@ def look(condition: Condition, reading: Reading) -> tuple[Seen, str]:
     if math.isnan(value):
         return Seen.NO_VALUE, f"{condition.name} is NaN, {wanted}"
     seen = Seen.MET if condition.is_met(value) else Seen.NOT_MET
-    return seen, f"{condition.name} is {value:g}, {wanted}"
+    return seen, f"{condition.name} is {_number(value, condition)}, {wanted}"
+
+
+def _number(value: float, condition: Condition) -> str:
+    """Short for people, and never so short that it would belie what was seen: 0.8000001 is not below 0.8."""
+    if value.is_integer() and abs(value) < _EXACT:
+        return str(int(value))
+    short = f"{value:g}"
+    return short if condition.is_met(float(short)) is condition.is_met(value) else repr(value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

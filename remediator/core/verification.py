@@ -74,7 +74,9 @@ def after_look(
     """
     is_met = look.seen is Seen.MET
     met_since = (before.met_since or now) if is_met else None
-    is_done = met_since is not None and (look.is_final or elapsed(met_since) >= check.holds)
+    # A look may come late: what held after its time does not count.
+    late = max(elapsed(ended_at) - check.within, timedelta(0))
+    is_done = met_since is not None and (look.is_final or max(elapsed(met_since) - late, timedelta(0)) >= check.holds)
     is_over = not is_done and (look.is_final or elapsed(ended_at) >= check.within)
     return Watched(seen=look.seen, met_since=met_since, detail=look.detail, is_done=is_done, is_over=is_over)
 
@@ -87,13 +89,13 @@ def says_something_new(before: Watched, after: Watched) -> bool:
 def conclude(watched: Sequence[Watched]) -> Outcome | None:
     """How the verification ended: all were met, one was not, or nobody knows; None = it goes on.
 
-    Not knowing outranks not having helped, and is never good.
+    Not knowing outranks not having helped, and is never good. What has not been looked at yet says neither.
     """
     if all(one.is_done for one in watched):
         return Outcome.SUCCEEDED
     if not any(one.is_over for one in watched):
         return None
-    is_unknown = any(not one.is_done and one.seen in (Seen.NO_VALUE, None) for one in watched)
+    is_unknown = any(not one.is_done and one.seen is Seen.NO_VALUE for one in watched)
     return Outcome.UNKNOWN if is_unknown else Outcome.FAILED
 
 
