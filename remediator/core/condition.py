@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 
-
 _EXACT = 2**53
 """Whole numbers above are not told apart by a float; they are said with an exponent."""
 
