@@ -23,7 +23,7 @@ from realparts.docker_engine import IDLE, DockerEngine
 from realparts.process import Process, answers, free_port, wait_until
 from remediator.cli.doctor_network import check_docker
 from remediator.clients.dockerd import Dockerd
-from remediator.clients.ports import DockerHost
+from remediator.clients.ports import CpuLimit, DockerHost
 from remediator.errors import AccessDeniedError, TargetNotFoundError
 from remediator.settings import load_settings
 
@@ -94,9 +94,27 @@ def test_proxy_when_the_engine_acts_through_it_then_each_act_is_done(proxy: Prox
     engine.start(before.id, deadline_s=30)
     started = engine.inspect(before.id)
     engine.stop(before.id, stop_timeout_s=10, deadline_s=60)
+    engine.limit_cpu(before.id, CpuLimit(quota_us=50_000), back=before.cpu, deadline_s=30)
+    limited = engine.inspect(name).cpu
+    engine.limit_cpu(before.id, before.cpu, deadline_s=30)
 
+    assert (limited.quota_us, engine.inspect(name).cpu.quota_us) == (50_000, -1)
     assert before.started_at < restarted.started_at < started.started_at
     assert (started.is_running, engine.inspect(name).is_running) == (True, False)
+
+
+@pytest.mark.parametrize("nano_cpus", [10_000_000, 1_234_567_891])
+def test_proxy_when_a_container_has_cpus_then_the_engine_may_set_others_and_set_them_back(
+    nano_cpus: int, proxy: Proxy, trainer: Trainer
+) -> None:
+    engine = through(proxy())
+    before = engine.inspect(trainer(IDLE, limits={"nano_cpus": nano_cpus}))
+
+    engine.limit_cpu(before.id, CpuLimit(nano_cpus=500_000_000), back=before.cpu, deadline_s=30)
+    limited = engine.inspect(before.id).cpu
+    engine.limit_cpu(before.id, before.cpu, deadline_s=30)
+
+    assert (limited.nano_cpus, engine.inspect(before.id).cpu) == (500_000_000, before.cpu)
 
 
 @pytest.mark.parametrize("signal", ["SIGUSR2", "10", "SIGRTMIN+3", "SIGRTMAX-3"])
