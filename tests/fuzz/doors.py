@@ -23,6 +23,7 @@ from recordings import VERSIONS, recorded
 from remediator.actions import REGISTRY
 from remediator.cli.sender_config import judge_sender
 from remediator.clients.fake import FakeWorld
+from remediator.core.action import TargetKind
 from remediator.core.alert import AlertGroup, label_key, pack_alert, unpack_alert
 from remediator.core.decode import decode
 from remediator.core.event import Event, EventType
@@ -30,10 +31,13 @@ from remediator.core.match import Match, PlaybookIndex
 from remediator.core.matcher import parse_matcher
 from remediator.core.message import message
 from remediator.core.plan import make_plan, pack_plan, subject_id, unpack_plan
+from remediator.core.policy import Fleet
 from remediator.core.render import MAX_TEXT, Context, Expression, ParamTemplate, TemplateKind
 from remediator.core.run import MessageKind, Run
 from remediator.core.units import parse_duration, parse_percent, print_duration, strip_port
+from remediator.engine.conditions import Conditions
 from remediator.engine.dryrun import Wiring, dry_run
+from remediator.engine.fleets import Fleets
 from remediator.engine.lint import lint
 from remediator.errors import DecodeError, MatcherSyntaxError, MissingValueError, SettingsError, TemplateError
 from remediator.loading import LoadContext, effective, load
@@ -125,8 +129,10 @@ steps:
   - name: signal
     action: docker.signal
     params: {container: "{{ labels.container_name }}", signal: "{{ labels.signal }}"}
+guard: {require: [{query: 'min(up{h="{{ host }}"})', equals: 1}]}
 verify:
   - {alert: resolved, within: 5m}
+  - {query: 'max(x{c="{{ labels.container_name }}",s=~"{{ labels.signal | default(".*") }}"})', below: 0.8}
 escalate: {to: [oncall]}
 ---
 playbook: by-regex
@@ -140,8 +146,15 @@ steps:
 """
 
 CONTEXT = LoadContext(
-    actions=REGISTRY, notify_targets=frozenset({"oncall", "ml-platform"}), vars={"site": "fra1"}, public_url="http://r"
+    actions=REGISTRY,
+    notify_targets=frozenset({"oncall", "ml-platform"}),
+    vars={"site": "fra1"},
+    public_url="http://r",
+    fleets={
+        name: Fleet(name=name, kind=TargetKind.CONTAINER, size=10) for name in ("gpu_containers", "gpus", "kube_nodes")
+    },
 )
+NOBODY = Conditions({})
 
 
 @contextmanager
@@ -164,6 +177,8 @@ def _wiring(text: bytes) -> Wiring:
         playbooks=loaded.playbook_set,
         actions=REGISTRY,
         clients=world.read_only(),
+        conditions=NOBODY,
+        fleets=Fleets(NOBODY, ""),
         now=NOW,
         read=None,
         pause=lambda _conn: None,
@@ -292,6 +307,8 @@ def check_playbook(data: bytes) -> None:
         playbooks=loaded.playbook_set,
         actions=REGISTRY,
         clients=WIRING.clients,
+        conditions=WIRING.conditions,
+        fleets=WIRING.fleets,
         now=NOW,
         read=None,
         pause=WIRING.pause,
@@ -303,6 +320,7 @@ def playbook_seeds() -> Iterator[bytes]:
     """What is shipped, and what people get wrong."""
     yield from (file.read_bytes() for file in sorted((ROOT / "playbooks").glob("*.yaml")))
     yield _EVERYTHING.encode()
+    yield (DATA / "whole_format.yaml").read_bytes()
     yield from (text.encode() for text in _leaves(_table("playbook_errors.yaml"), "text"))
 
 

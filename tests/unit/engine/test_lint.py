@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from remediator.actions import REGISTRY
+from remediator.core.action import TargetKind, UndoWhen
+from remediator.core.playbook import LabelMap
+from remediator.core.policy import Fleet
 from remediator.engine.lint import LintCode, lint
 from remediator.loading import LoadContext, load
 
 ROOT = Path(__file__).parents[3]
-CONTEXT = LoadContext(actions=REGISTRY, notify_targets=frozenset({"oncall", "ml-platform"}))
+CONTEXT = LoadContext(
+    actions=REGISTRY,
+    notify_targets=frozenset({"oncall", "ml-platform"}),
+    label_map=LabelMap(prometheus=("site",)),
+    fleets={"gpu_containers": Fleet(name="gpu_containers", kind=TargetKind.CONTAINER, size=10)},
+)
 
 
-def codes(tmp_path: Path, text: str, *, can_ask: bool = True) -> list[LintCode]:
+def codes(tmp_path: Path, text: str, *, can_ask: bool = True, context: LoadContext = CONTEXT) -> list[LintCode]:
     file = tmp_path / "x.yaml"
     file.write_text(text, "utf-8")
-    loaded = load([file], context=CONTEXT)
+    loaded = load([file], context=context)
     assert loaded.problems == ()
     return [found.code for found in lint(loaded.playbook_set, can_ask=can_ask)]
 
@@ -81,6 +90,64 @@ def test_lint_when_no_alertmanager_can_be_asked_then_holds_are_odd(
     assert (codes(tmp_path, text, can_ask=False), codes(tmp_path, text)) == (expected, [])
 
 
+@pytest.mark.parametrize(
+    "rest",
+    [
+        pytest.param("verify: [{query: sum(up), above: 0}]", id="verify"),
+        pytest.param("guard: {require: [{query: sum(up), above: 0}]}", id="require"),
+        pytest.param("cases: [{name: a, verify: [{query: sum(up), above: 0}]}]", id="a case"),
+    ],
+)
+def test_lint_when_there_is_no_prometheus_then_queries_are_odd(rest: str, tmp_path: Path) -> None:
+    text = playbook(rest=f"escalate: {{to: [oncall]}}\n{rest}")
+    nobody = replace(CONTEXT, label_map=LabelMap())
+    expected = [LintCode.QUERY_NEEDS_PROMETHEUS]
+    assert (codes(tmp_path, text, context=nobody), codes(tmp_path, text)) == (expected, [])
+
+
+@pytest.mark.parametrize(
+    ("per", "query", "is_wide"),
+    [
+        pytest.param("[host, pod_x]", 'a{h="{{ labels.hostname }}"}', True, id="one label is missing"),
+        pytest.param("[host, pod_x]", 'a{h="{{ host }}",p="{{ labels.pod_x }}"}', False, id="all are there"),
+        pytest.param("[host]", "a", True, id="the host is missing"),
+        pytest.param("[hostname]", 'a{h="{{ node }}"}', False, id="the host by another name"),
+        pytest.param("[pod_x]", 'a{p="{{ subject.pod_x }}"}', False, id="a value of the subject"),
+        pytest.param("[host, UUID]", 'a{u="{{ labels.UUID }}"}', False, id="a GPU, which has one host"),
+        pytest.param("[UUID]", 'a{h="{{ host }}"}', True, id="a host, which has many GPUs"),
+        pytest.param("[cluster, host]", 'a{h="{{ host }}"}', False, id="a cluster, which has its Prometheus"),
+    ],
+)
+def test_lint_when_verify_looks_at_others_too_then_it_is_too_wide(
+    per: str, query: str, is_wide: bool, tmp_path: Path
+) -> None:
+    expected = [LintCode.VERIFY_TOO_WIDE] if is_wide else []
+    rest = f"escalate: {{to: [oncall]}}\nper: {per}\nverify: [{{query: '{query}', below: 1}}]"
+    assert codes(tmp_path, playbook(rest=rest)) == expected
+    step = f"action: noop, verify: [{{query: '{query}', below: 1}}]"
+    assert codes(tmp_path, playbook(step=step, rest=f"escalate: {{to: [oncall]}}\nper: {per}")) == expected
+
+
+@pytest.mark.parametrize(
+    ("undo", "rest", "without_api", "with_api"),
+    [
+        pytest.param("never", "", False, False, id="nothing hangs on the resolve"),
+        pytest.param("resolved", "", True, False, id="the silence itself is taken back"),
+        pytest.param("never", "stop_on_resolve: true", True, False, id="it stops on the resolve"),
+        pytest.param("never", "verify: [{alert: resolved, within: 30m}]", True, False, id="verified by the resolve"),
+        pytest.param("never", "verify: [{alert: resolved, within: 5m}]", True, True, id="sooner than it is heard of"),
+    ],
+)
+def test_lint_when_a_silence_hides_the_resolve_that_is_waited_for_then_says_so(
+    undo: str, rest: str, without_api: bool, with_api: bool, tmp_path: Path
+) -> None:
+    step = f"action: alertmanager.silence, params: {{duration: 1h}}, undo: {{when: {undo}}}"
+    text = playbook(step=step, rest=f"escalate: {{to: [oncall]}}\n{rest}")
+    assert (codes(tmp_path, text, can_ask=False), codes(tmp_path, text)) == tuple(
+        [LintCode.SILENCE_HIDES_RESOLVE] if is_odd else [] for is_odd in (without_api, with_api)
+    )
+
+
 def test_lint_when_it_finds_something_then_says_where(tmp_path: Path) -> None:
     file = tmp_path / "x.yaml"
     file.write_text(f"# first line\n{playbook(rest='')}", "utf-8")
@@ -102,11 +169,16 @@ def test_shipped_playbooks_when_loaded_then_have_neither_problems_nor_lints() ->
     assert loaded.playbook_set.policy.name == "site"
 
 
-def test_shipped_throttle_when_read_then_says_that_it_tells_people_only() -> None:
+def test_shipped_throttle_when_there_is_a_container_then_climbs_and_gives_back() -> None:
     loaded = load([ROOT / "playbooks"], context=CONTEXT).playbook_set.named("throttle-on-overheat")
     assert loaded is not None
-    assert "people only" in loaded.description
-    assert {step.action for case in loaded.cases for step in case.steps} == {"notify.send"}
+    throttle, tell = loaded.cases
+    assert [(step.rung, step.action) for step in throttle.steps] == [(rung, "docker.limit") for rung in (1, 2, 3)]
+    limits = [step.params["cpus"].source for step in throttle.steps]
+    assert limits == sorted(limits, key=lambda cpus: -int(str(cpus)))
+    assert {step.undo.when for step in throttle.steps if step.undo is not None} == {UndoWhen.RESOLVED}
+    assert all(step.undo is not None and step.undo.require for step in throttle.steps)
+    assert {step.action for step in tell.steps} == {"notify.send"}
 
 
 @pytest.mark.parametrize("code", LintCode)
