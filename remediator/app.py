@@ -25,6 +25,7 @@ from remediator.core.alert import RawDelivery
 from remediator.core.event import Event, EventType, RecordedEvent, utc_text
 from remediator.core.lease import PREFIX
 from remediator.core.run import Phase, Run
+from remediator.engine.breaker import Breakers
 from remediator.engine.clock import Clock, SystemClock
 from remediator.engine.conditions import Conditions
 from remediator.engine.dispatch import Dispatch, Duty
@@ -45,8 +46,8 @@ from remediator.engine.reserve import Reserver
 from remediator.engine.verify import Verifier
 from remediator.errors import PlaybooksRefusedError, RequestError, StoreUnavailableError
 from remediator.loading import LoadContext, Loaded, load
-from remediator.settings import Settings, notify_urls, read_secret_file, secret_values
-from remediator.store import Connection, audit, inbox, leases, room, runs, subjects
+from remediator.settings import PrometheusServerSettings, Settings, notify_urls, read_secret_file, secret_values
+from remediator.store import Connection, audit, breakers, inbox, leases, room, runs, subjects
 from remediator.store.connection import store_path
 from remediator.store.engine import Store, open_readonly, open_store
 from remediator.store.runs import RunRow
@@ -145,19 +146,18 @@ def alertmanager_login(settings: Settings) -> Login:
 
 def prometheus_readers(settings: Settings) -> dict[str, PrometheusReader]:
     """The configured Prometheus servers by name."""
-    return {
-        name: Prometheus(
-            name,
-            server.url,
-            Login(
-                token=_secret(server.token_file),
-                username=server.username,
-                password=_secret(server.password_file),
-                tls_ca=str(server.tls_ca or ""),
-            ),
-        )
-        for name, server in settings.prometheus.servers.items()
-    }
+    return {name: prometheus_reader(name, server) for name, server in settings.prometheus.servers.items()}
+
+
+def prometheus_reader(name: str, server: PrometheusServerSettings) -> PrometheusReader:
+    """One Prometheus."""
+    login = Login(
+        token=_secret(server.token_file),
+        username=server.username,
+        password=_secret(server.password_file),
+        tls_ca=str(server.tls_ca or ""),
+    )
+    return Prometheus(name, server.url, login)
 
 
 def fleets_of(conditions: Conditions, settings: Settings) -> Fleets:
@@ -277,6 +277,7 @@ class App:
         self._receiver = Receiver(store, recorder, self._intake, self.metrics)
         self._reconciler = self._make_reconciler(clients.alertmanagers)
         self.pipeline.attach(self._dispatch, self._reconciler.hear if self._reconciler is not None else None)
+        self._breakers = Breakers(store, recorder, self._reloader, when, self._dispatch)
         self._people = People(store, recorder, self._reloader, REGISTRY, when, self._dispatch, self._life)
         self._keeper = Keeper(
             self._life,
@@ -337,6 +338,7 @@ class App:
         n_left = recover(self._store, self._dispatch)
         log.info("engine started", version=__version__, playbooks=report["playbooks"], runs_taken_up=n_left)
         self._warn_of_no_playbook()
+        self._watch_breakers()
 
     def _advance(self, what: str, duty: Duty) -> datetime | None:
         """Let a run, or the leases on a target, go as far as they can now."""
@@ -460,6 +462,7 @@ class App:
         if not report["ok"]:
             log.error("playbooks not loaded, the old set stays in force", problems=report["problems"])
         self._warn_of_no_playbook()
+        self._watch_breakers()
         recover(self._store, self._dispatch)
         return report
 
@@ -496,6 +499,7 @@ class App:
             "checks": dict(readiness.checks),
             "up_since": utc_text(self._life.up_since),
             "mode": in_force.policy.mode.value,
+            "tripped_breakers": [one for one in self.breakers() if one["tripped"] and one["in_force"]],
             "paused": {"by": pause.by, "reason": pause.reason, "at": pause.at} if pause is not None else None,
             "playbooks": [playbook.name for playbook in in_force.playbooks],
             "open_alerts": n_episodes,
@@ -565,6 +569,14 @@ class App:
     def leases(self, limit: int, *, is_all: bool) -> list[dict[str, Any]]:
         """See ``Leases.list``."""
         return self._leases.list(limit, is_all=is_all)
+
+    def breakers(self) -> list[dict[str, Any]]:
+        """See ``Breakers.list_all``."""
+        return self._breakers.list_all()
+
+    def reset_breaker(self, name: str, actor: str, reason: str) -> dict[str, Any]:
+        """See ``Breakers.reset``."""
+        return self._breakers.reset(name, actor, reason)
 
     def cancel(self, run_id: str, actor: str, reason: str) -> dict[str, Any]:
         """See ``People.cancel``."""
@@ -645,6 +657,17 @@ class App:
                 metrics.watch(metrics.open_runs.labels(phase.value), partial(self._n_runs_in, phase))
         metrics.watch(metrics.due_runs, lambda: float(self._dispatch.counts()[0]))
         metrics.watch(metrics.overdue_runs, lambda: float(self._dispatch.counts()[1]))
+
+    def _watch_breakers(self) -> None:
+        """One gauge for each breaker in force; policies come and go."""
+        gauge = self.metrics.breaker_tripped
+        gauge.clear()
+        for breaker in self._reloader.now.playbooks.policy.breakers:
+            self.metrics.watch(gauge.labels(breaker.name), partial(self._is_tripped, breaker.name))
+
+    def _is_tripped(self, name: str) -> float:
+        row = self._read(lambda conn: breakers.get_breaker(conn, name))
+        return float(row is not None and row.tripped_at is not None)
 
     def _inbox_age_s(self) -> float:
         oldest = self._read(lambda conn: inbox.unhandled(conn, 1))

@@ -760,6 +760,8 @@ def _contradictions(settings: Settings) -> Iterator[tuple[tuple[str | int, ...],
             yield ("fleets", name), "needs either size or query"
         elif fleet.query and not settings.prometheus.servers:
             yield ("fleets", name, "query"), "there is no Prometheus to ask; add prometheus.servers.NAME.url"
+        elif fleet.query and len(settings.prometheus.servers) > 1:
+            yield ("fleets", name, "query"), "there are several Prometheus servers and a fleet is of all; give its size"
     for name, target in settings.notify.items():
         if not (target.urls or target.urls_file or target.urls_env):
             yield ("notify", name), "needs urls, urls_file or urls_env"

@@ -20,9 +20,11 @@ from remediator.cli.doctor_local import check_clock, check_playbooks, check_righ
 from remediator.cli.doctor_network import (
     check_alertmanager,
     check_docker,
+    check_fleets,
     check_prometheus,
     check_receiver,
     our_urls,
+    server_at,
 )
 from remediator.cli.finding import Finding, Level, problem
 from remediator.cli.invocation import Invocation
@@ -41,7 +43,12 @@ Check = Callable[[], Iterator[Finding]]
     multiple=True,
     help="An Alertmanager to try instead of alertmanager.urls; repeatable.",
 )
-@click.option("--prometheus-url", "prometheis", multiple=True, help="A Prometheus to try; repeatable.")
+@click.option(
+    "--prometheus-url",
+    "prometheis",
+    multiple=True,
+    help="A Prometheus to try instead of prometheus.servers; repeatable.",
+)
 @certificate_options
 @json_option
 @click.pass_context
@@ -56,8 +63,8 @@ def doctor(
     """Try everything the engine needs and say what to mend.
 
     Settings, playbooks, the store, rights of files, Docker hosts, the clock, the engine's own address, Alertmanagers
-    (those of the settings, if none is named), and the Prometheis named. Changes nothing; the empty POST that it sends
-    to the engine's webhook is refused there, which the audit log shows.
+    and Prometheus servers (those of the settings, if none is named), and the queries of fleets. Changes nothing; the
+    empty POST that it sends to the engine's webhook is refused there, which the audit log shows.
 
     A warning leaves the exit code at 0, a problem makes it 1.
     """
@@ -107,7 +114,11 @@ def _checks(
     for url in alertmanagers or settings.alertmanager.urls:
         yield shown_url(url), partial(check_alertmanager, url, settings)
     for url in prometheis:
-        yield shown_url(url), partial(check_prometheus, url)
+        yield shown_url(url), partial(check_prometheus, shown_url(url), server_at(url, settings))
+    if not prometheis:
+        for name, server in settings.prometheus.servers.items():
+            yield f"Prometheus {name}", partial(check_prometheus, name, server)
+    yield "fleets", partial(check_fleets, settings)
 
 
 def _bad_settings(text: str) -> Iterator[Finding]:

@@ -7,20 +7,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any
 
 import requests
 
-from remediator.app import read_only_clients
+from remediator.app import fleets_of, prometheus_reader, read_only_clients
 from remediator.cli.api_client import CONNECT_TIMEOUT_S, cause, local_url
 from remediator.cli.finding import Finding, ok, problem, warning
 from remediator.cli.sender_config import WEBHOOK_PATH, judge_sender
 from remediator.cli.terminal import shown_url
 from remediator.core.units import print_duration
+from remediator.engine.conditions import Conditions
 from remediator.errors import ActionError, SettingsError, TargetNotFoundError
-from remediator.settings import AlertmanagerSettings, Settings, read_secret_file
+from remediator.settings import AlertmanagerSettings, PrometheusServerSettings, Settings, read_secret_file
 
 ANSWER_TIMEOUT_S = 5.0
 """A neighbour that takes longer to say that it is well is not well."""
@@ -123,16 +124,39 @@ def check_alertmanager(url: str, settings: Settings) -> Iterator[Finding]:
     yield from judge_sender(check, _text_at(body, "config", "original"), our_urls(settings), settings.expire_after)
 
 
-def check_prometheus(url: str) -> Iterator[Finding]:
-    """Is it there and ready?"""
-    check = f"prometheus {shown_url(url)}"
-    answer = _fetch("GET", f"{url.rstrip('/')}/api/v1/status/buildinfo")
-    body = _json(answer)
-    if isinstance(answer, str) or body is None:
-        yield problem(check, f"does not answer its API ({_what(answer)})", "is the address right, and Prometheus up?")
+def server_at(url: str, settings: Settings) -> PrometheusServerSettings:
+    """The configured Prometheus at this URL, with its login, or else one without."""
+    known = (server for server in settings.prometheus.servers.values() if server.url == url.rstrip("/"))
+    return next(known, PrometheusServerSettings.model_construct(url=url.rstrip("/")))
+
+
+def check_prometheus(name: str, server: PrometheusServerSettings) -> Iterator[Finding]:
+    """Does it answer queries, and does its clock agree with ours?"""
+    check = f"prometheus {name}"
+    try:
+        prometheus_reader(name, server).query("vector(1)")
+        login = _login(server)
+    except (ActionError, SettingsError) as error:
+        yield problem(check, str(error), "is the address right, and Prometheus up?")
         return
-    yield ok(check, f"Prometheus {_text_at(body, 'data', 'version')}")
-    yield from _check_skew(check, answer)
+    answer = _fetch("GET", f"{server.url}/api/v1/status/buildinfo", **login)
+    version = _text_at(_json(answer) or {}, "data", "version")  # a proxy may let queries through and nothing else
+    yield ok(check, f"{version or 'it'} answers queries")
+    if not isinstance(answer, str):
+        yield from _check_skew(check, answer)
+
+
+def check_fleets(settings: Settings) -> Iterator[Finding]:
+    """Does each fleet's query give its size?"""
+    fleets = settings.to_fleets()
+    sizes = fleets_of(Conditions(read_only_clients(settings).prometheus), settings)
+    for name, found in sizes.of(fleets.values(), datetime.now(UTC)).items():
+        check = f"fleet {name}"
+        if found.size is None:
+            advice = f"until then whatever asks for a share of it is refused; mend fleets.{name}.query, or give a size"
+            yield problem(check, found.problem, advice)
+        else:
+            yield ok(check, f"{found.size} of kind {fleets[name].kind.value}")
 
 
 def _check_skew(check: str, answer: requests.Response) -> Iterator[Finding]:
@@ -146,7 +170,7 @@ def _check_skew(check: str, answer: requests.Response) -> Iterator[Finding]:
         yield make(check, f"its clock is {print_duration(timedelta(seconds=int(skew_s)))} from ours", "run NTP on both")
 
 
-def _login(wanted: AlertmanagerSettings) -> dict[str, Any]:
+def _login(wanted: AlertmanagerSettings | PrometheusServerSettings) -> dict[str, Any]:
     """How to be let in, as arguments of ``_fetch``. Raises SettingsError: a file cannot be read."""
     login: dict[str, Any] = {"verify": str(wanted.tls_ca or "") or True}
     if wanted.token_file is not None:

@@ -159,12 +159,13 @@ class Conditions:
             server.rests_until = time.monotonic() + REST_S
 
     def _note(self, server: _Server, problem: str) -> None:
-        """Show whether it answered; log it where that has changed."""
+        """Show whether it answered; log it where that has changed. A dry run says it in its own words."""
+        if self._metrics is None:
+            return
         with self._lock:
             has_changed = server.is_ok is bool(problem)
             server.is_ok = not problem
-        if self._metrics is not None:
-            self._metrics.prometheus_ok.labels(server.name).set(not problem)
+        self._metrics.prometheus_ok.labels(server.name).set(not problem)
         if has_changed and problem:
             log.warning("a Prometheus gave no answer", server=server.name, problem=problem)
         elif has_changed:

@@ -43,9 +43,10 @@ class Fleets:
         shares = [wanted.limit] if wanted is not None and isinstance(wanted.limit, Share) else []
         shares += [breaker.share for breaker in policy.breakers]
         names = sorted({share.of for share in shares} & policy.fleets.keys())
-        return self._of([policy.fleets[name] for name in names], now)
+        return self.of([policy.fleets[name] for name in names], now)
 
-    def _of(self, fleets: Iterable[Fleet], now: datetime) -> dict[str, FleetSize]:
+    def of(self, fleets: Iterable[Fleet], now: datetime) -> dict[str, FleetSize]:
+        """The sizes of these, by name. Raises nothing."""
         found: dict[str, FleetSize] = {}
         to_ask: list[Fleet] = []
         with self._lock:

@@ -226,7 +226,7 @@ def test_ask_when_it_failed_at_once_then_it_is_asked_again_at_once() -> None:
 
 def test_ask_when_it_fails_and_answers_again_then_each_change_is_logged_once() -> None:
     reader = Reader()
-    asker = Conditions({"a": reader})
+    asker = Conditions({"a": reader}, Metrics())
     with capture_logs() as logs:
         for answer in (reader.answer, raises(TransientActionError("away")), reader.answer):
             reader.answer = answer
@@ -234,6 +234,12 @@ def test_ask_when_it_fails_and_answers_again_then_each_change_is_logged_once() -
                 asker.ask("a", [condition("1")])
     assert [line["event"] for line in logs] == ["a Prometheus gave no answer", "a Prometheus answers again"]
     assert (logs[0]["server"], logs[0]["problem"]) == ("a", "away")
+
+
+def test_ask_when_it_is_a_dry_run_then_nothing_is_logged() -> None:
+    with capture_logs() as logs:
+        Conditions({"a": Reader(raises(TransientActionError("away")))}).ask("a", [condition("1")])
+    assert logs == []
 
 
 def test_probe_when_called_often_then_each_server_is_asked_once_a_minute_and_shown() -> None:
