@@ -188,6 +188,12 @@ class Metrics:
             registry=registry,
         )
         self.paused = Gauge("remediator_paused", "1 while a person has paused the engine.", registry=registry)
+        self.breaker_tripped = Gauge(
+            "remediator_breaker_tripped",
+            "1 while this policy's breaker is tripped: nothing acts until a person resets it.",
+            ("breaker",),
+            registry=registry,
+        )
         self.open_episodes = Gauge("remediator_open_episodes", "Label sets that fire.", registry=registry)
         self.open_subjects = Gauge("remediator_open_subjects", "Open subjects of playbooks.", registry=registry)
         self.alertmanager_ok = Gauge(

@@ -57,6 +57,12 @@ class RecordingApp:
     def resume(self, actor: str, reason: str) -> dict[str, Any]:
         return self._call("resume", actor, reason, default={"paused": False})
 
+    def breakers(self) -> list[dict[str, Any]]:
+        return self._call("breakers", default=[{"name": "site"}])
+
+    def reset_breaker(self, name: str, actor: str, reason: str) -> dict[str, Any]:
+        return self._call("reset_breaker", name, actor, reason, default={"breaker": name})
+
     def status(self) -> dict[str, Any]:
         return self._call("status", default={"mode": "enforce"})
 

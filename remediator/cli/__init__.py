@@ -40,6 +40,7 @@ COMMANDS = {
     "settle": "Say what became of a run whose outcome is unknown.",
     "pause": "Hold all acting until resume.",
     "resume": "End a pause.",
+    "breaker": "List the breakers, and reset one that tripped.",
     "reload": "Load the playbooks and policies anew.",
     "status": "What the running engine is doing.",
     "audit": "Read, verify and export the audit log.",

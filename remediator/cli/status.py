@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from remediator.cli.api_client import Access, EngineClient, engine_options
+from remediator.cli.breaker import print_breaker
 from remediator.cli.invocation import Invocation
 from remediator.cli.runs import print_run
 from remediator.cli.terminal import fold, json_option, print_fields, print_json, say, value_text
@@ -16,6 +17,7 @@ STATUS_NAMES = (
     "ready",
     "checks",
     "paused",
+    "tripped_breakers",
     "version",
     "up_since",
     "mode",
@@ -36,7 +38,7 @@ STATUS_NAMES = (
 @json_option
 @click.pass_obj
 def status(invocation: Invocation, access: Access, as_json: bool) -> None:
-    """What the running engine is doing: ready or not, paused, playbooks in force, runs open."""
+    """What the running engine is doing: ready or not, paused, tripped breakers, playbooks in force, runs open."""
     answer = EngineClient.of(invocation, access).get("/api/v1/status", has=STATUS_NAMES)
     if as_json:
         print_json(answer)
@@ -59,6 +61,8 @@ def print_status(status: Mapping[str, Any]) -> None:
     if paused := status["paused"]:
         since = f" since {paused['at']}" if paused["at"] else ""
         fold(f"PAUSED by {paused['by']}{since}: {paused['reason']}", 0, "yellow")
+    for breaker in status["tripped_breakers"]:
+        print_breaker(breaker)
     print_fields(
         {
             "version": status["version"],

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field, JsonValue
 
-from remediator.core.action import TargetKind
+from remediator.core.action import TargetKind, UndoWhen
 from remediator.core.event import EventType
 from remediator.core.guard import Word
 from remediator.core.outcome import RunOutcome
@@ -94,6 +94,28 @@ class RunWithEvents(Run):
     events: list[RunEvent]
 
 
+class Breaker(BaseModel):
+    """A breaker: of a policy in force, or of an older one."""
+
+    name: Annotated[str, Field(description="Of its policy.")]
+    tripped: bool
+    tripped_at: TimeOrNothing
+    why: Annotated[str, Field(description='What it tripped on; "" while it is not tripped.')]
+    reset_at: TimeOrNothing
+    in_force: bool
+    limit: Annotated[str, Field(description='What it trips at, in words; "" when no policy in force has it.')]
+    n_changed: Annotated[Count, Field(description="Targets of its fleet's kind that it counts; 0 while tripped.")]
+    n_failures: Annotated[Count, Field(description="Runs without a fix that it counts; 0 while tripped.")]
+
+
+class BreakerWasReset(BaseModel):
+    """Acts go on."""
+
+    breaker: str
+    reset_by: str
+    woken: Annotated[Count, Field(description="Runs that are judged anew.")]
+
+
 class Status(BaseModel):
     """What a person wants to see first."""
 
@@ -103,6 +125,7 @@ class Status(BaseModel):
     up_since: Time
     mode: Mode
     paused: Annotated[Pause | None, Field(description="null: acts go on.")]
+    tripped_breakers: Annotated[list[Breaker], Field(description="Nothing acts until each of them is reset.")]
     playbooks: Annotated[list[str], Field(description="Names of those in force.")]
     open_alerts: Count
     open_subjects: Count
@@ -227,10 +250,53 @@ class Retry(BaseModel):
     budget: Duration | None = None
 
 
+class Condition(BaseModel):
+    """A query that gives one number; one of the keys compares it."""
+
+    name: str
+    query: str
+    below: str | None = None
+    above: str | None = None
+    equals: str | None = None
+    now: Annotated[str, Field(description="What it says now, in words.")]
+
+
+class Check(BaseModel):
+    """What is looked at afterwards: that the alert is resolved, or a condition over time."""
+
+    within: Duration
+    alert: Literal["resolved"] | None = None
+    name: str | None = None
+    query: str | None = None
+    below: str | None = None
+    above: str | None = None
+    equals: str | None = None
+    settle: Duration | None = None
+    holds: Duration | None = None
+    now: Annotated[str | None, Field(description="What the condition says now, in words.")] = None
+
+
+class Approval(BaseModel):
+    """People are asked first."""
+
+    ask: list[str]
+    expires: Duration
+
+
+class Undo(BaseModel):
+    """When what the step did is taken back."""
+
+    when: UndoWhen
+    after: Duration
+    at_most: Duration
+    require: list[Condition]
+
+
 class Step(BaseModel):
     """One step as it would be done."""
 
     name: str
+    rung: Annotated[Count, Field(description="Of the ladder; 0: there is none.")]
     action: str
     describes: Annotated[str, Field(description="In words.")]
     params: dict[str, JsonValue]
@@ -239,6 +305,10 @@ class Step(BaseModel):
     timeout: Duration
     retry: Retry
     on_failure: OnFailure
+    disruptive: bool
+    approval: Annotated[Approval | None, Field(description="Of this step alone.")]
+    verify: list[Check]
+    undo: Annotated[Undo | None, Field(description="Absent where it cannot be taken back.")] = None
     targets: list[Target]
     affects: Annotated[list[Target] | None, Field(description="What is touched with the targets.")] = None
     problem: Annotated[str | None, Field(description="Why its targets could not be asked for.")] = None
@@ -258,15 +328,25 @@ class Verdict(BaseModel):
     """What the guard says: the strictest of its rules."""
 
     word: Word
+    trips: Annotated[list[str], Field(description="Breakers that this act would trip.")]
     reasons: list[RuleAnswer]
     answers: Annotated[list[RuleAnswer], Field(description="Of every rule, those that allow too.")]
 
 
-class Check(BaseModel):
-    """What is looked at afterwards."""
+class Ladder(BaseModel):
+    """Rungs, one after the other."""
 
-    alert: Literal["resolved"]
-    within: Duration
+    within: Annotated[Duration, Field(description="Back within this time: one rung higher.")]
+    starts_at: Annotated[Count, Field(description="The rung that it would begin on, which the verdict is about.")]
+    rungs: list[int]
+
+
+class FleetSize(BaseModel):
+    """What a limit is a share of."""
+
+    name: str
+    size: Annotated[Count, Field(description="0 when it is not known.")]
+    problem: str
 
 
 class PlannedRun(BaseModel):
@@ -281,7 +361,12 @@ class PlannedRun(BaseModel):
     steps: list[Step]
     resolved: Annotated[list[Step], Field(description="Done once the alert has resolved.")]
     refused: Annotated[Refusal | None, Field(description="Then there is no more than this.")] = None
+    prometheus: Annotated[str | None, Field(description='The one that is asked; "" when none is known.')] = None
+    ladder: Ladder | None = None
+    approval: Annotated[Approval | None, Field(description="Of the whole plan, or of each rung.")] = None
+    require: Annotated[list[Condition] | None, Field(description="Must hold just before acting.")] = None
     verify: list[Check] | None = None
+    fleets: Annotated[list[FleetSize] | None, Field(description="That limits asked here are shares of.")] = None
     verdict: Verdict | None = None
     open_subject: Annotated[str | None, Field(description="Its run is the one there is: no second would start.")] = None
 

@@ -106,6 +106,17 @@ def api_routes(app: App, is_draining: Callable[[], bool]) -> Blueprint:
         body = read(ResumeBody)
         return jsonify(app.resume(g.caller.actor(body.by), body.reason))
 
+    @routes.get("/api/v1/breakers")
+    @needs(Role.VIEW)
+    def get_breakers() -> Response:
+        return jsonify(app.breakers())
+
+    @routes.post("/api/v1/breakers/<name>/reset")
+    @needs(Role.OPERATE)
+    def post_breaker_reset(name: str) -> Response:
+        body = read(ReasonBody)
+        return jsonify(app.reset_breaker(name, g.caller.actor(body.by), body.reason))
+
     @routes.post("/-/reload")
     @needs(Role.OPERATE)
     def post_reload() -> Response:

@@ -29,7 +29,7 @@ _ERRORS = {
     "400": "Not what this takes.",
     "401": "No valid token.",
     "403": "The token's role is missing.",
-    "404": "There is no such run or playbook.",
+    "404": "There is no such run, playbook or breaker.",
     "409": "Not possible in this state.",
     "413": "The body is above max_body.",
     "415": "Not application/json.",
@@ -43,6 +43,8 @@ _JSON = ("415", "422")
 
 _MODELS = (
     answers.Answered,
+    answers.Breaker,
+    answers.BreakerWasReset,
     answers.Cancelled,
     answers.DryRun,
     answers.Problem,
@@ -74,6 +76,13 @@ _RUN_ID = {
     "in": "path",
     "required": True,
     "description": "Its id, or the first eight or more characters where no other run has them.",
+    "schema": _TEXT,
+}
+_BREAKER = {
+    "name": "name",
+    "in": "path",
+    "required": True,
+    "description": "Its policy's name.",
     "schema": _TEXT,
 }
 
@@ -205,6 +214,25 @@ def openapi_document() -> dict[str, Any]:
                     role="operate",
                     body=ResumeBody,
                     errors=("409", *_JSON),
+                )
+            },
+            "/api/v1/breakers": {
+                "get": _call(
+                    "get_breakers",
+                    "Which breakers there are, which are tripped and why.",
+                    {"type": "array", "items": _ref(answers.Breaker)},
+                    role="view",
+                )
+            },
+            "/api/v1/breakers/{name}/reset": {
+                "post": _call(
+                    "post_breaker_reset",
+                    "Let acts go on after a breaker tripped; it counts from zero.",
+                    answers.BreakerWasReset,
+                    role="operate",
+                    parameters=[_BREAKER],
+                    body=ReasonBody,
+                    errors=("404", "409", *_JSON),
                 )
             },
             "/api/v1/plan": {

@@ -45,6 +45,7 @@ STATUS: dict[str, Any] = {
     "up_since": "2026-11-30T08:00:00.000000Z",
     "mode": "enforce",
     "paused": None,
+    "tripped_breakers": [],
     "playbooks": ["restart-on-leak"],
     "open_alerts": 1,
     "open_subjects": 1,

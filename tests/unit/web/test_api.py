@@ -34,7 +34,7 @@ Bearer = Callable[[str], dict[str, str]]
         ("/api/v1/runs/r1/approve", {"reason": "yes"}, ("approve", "r1", "operate-bot", "yes", 0)),
         (
             "/api/v1/runs/r1/deny",
-            {"reason": "no", "question": 7, "by": "bob"},
+            {"reason": "no", "question": 7.0, "by": "bob"},
             ("deny", "r1", "bob (token operate-bot)", "no", 7),
         ),
         (
@@ -44,6 +44,7 @@ Bearer = Callable[[str], dict[str, str]]
         ),
         ("/api/v1/pause", {"reason": "works"}, ("pause", "operate-bot", "works")),
         ("/api/v1/resume", {}, ("resume", "operate-bot", "")),
+        ("/api/v1/breakers/site/reset", {"reason": "known"}, ("reset_breaker", "site", "operate-bot", "known")),
         ("/api/v1/resume", {"reason": "done", "by": "eve"}, ("resume", "eve (token operate-bot)", "done")),
     ],
 )
@@ -67,6 +68,8 @@ def test_change_when_asked_then_the_engine_gets_it_with_the_actor(
         ("/api/v1/runs/r1/settle", {"reason": "x", "happened": "yes"}, "happened: Input should be a valid boolean"),
         ("/api/v1/runs/r1/approve", {}, "reason: Field required"),
         ("/api/v1/runs/r1/deny", {"reason": "x", "question": -1}, "question: Input should be greater than or equal to"),
+        ("/api/v1/runs/r1/deny", {"reason": "x", "question": "7"}, "question: Input should be a valid integer"),
+        ("/api/v1/runs/r1/deny", {"reason": "x", "question": 7.5}, "question: Input should be a valid integer"),
         ("/api/v1/runs/r1/note", {"text": "\n "}, "text: a note must not be empty"),
         ("/api/v1/runs/r1/note", {"text": "x" * 4001}, "text: String should have at most 4000 characters"),
         ("/api/v1/pause", [], "body: Input should be an object"),
