@@ -715,6 +715,10 @@ WAITING_FOR = {
     Reason.SILENCED: "the end of a silence on its alert",
     Reason.INHIBITED: "the end of what inhibits its alert",
     Reason.ALERTMANAGER_AWAY: "an Alertmanager to answer whether it fires",
+    Reason.BREAKER: "a person to reset a breaker",
+    Reason.MAX_TARGETS: "its limit max_targets",
+    Reason.MAX_DISRUPTIVE_ACTS: "the policy's limit max_disruptive_acts",
+    Reason.REQUIRE_UNKNOWN: "a value of a condition that must hold (require)",
 }
 
 

@@ -173,6 +173,7 @@ class Run:
         asked_targets: as they were when people were asked; None when nobody was, or it was judged since.
         questions: ``rung_key`` or step key → what people were asked and said.
         tripped: breakers that its verdict tripped.
+        why_tripped: breaker → what it counted, for people.
         watched: what is known of each check of the verification of a step (by its key) or of the rung ("").
         lease_news: what became of what it changed, that people are told: kind → detail.
         fired_at_end: whether its subject still fired when it ended.
@@ -191,6 +192,7 @@ class Run:
     asked_targets: Mapping[str, tuple[str, str]] | None = None
     questions: Mapping[str, Question] = field(default_factory=dict)
     tripped: tuple[str, ...] = ()
+    why_tripped: Mapping[str, str] = field(default_factory=dict)
     steps: Mapping[str, StepState] = field(default_factory=dict)
     watched: Mapping[str, tuple[Watched, ...]] = field(default_factory=dict)
     verification: Outcome | None = None
@@ -429,7 +431,14 @@ def _with_lease_news(run: Run, kind: MessageKind, detail: str) -> Run:
 
 def _after_verdict(run: Run, at: datetime, data: Mapping[str, Any]) -> Run:
     word = Word(data["word"])
-    run = replace(run, tripped=(*run.tripped, *(name for name in data["tripped"] if name not in run.tripped)))
+    run = replace(
+        run,
+        tripped=(*run.tripped, *(name for name in data["tripped"] if name not in run.tripped)),
+        why_tripped={
+            **run.why_tripped,
+            **{one["trips"]: one["detail"] for one in data.get("reasons", ()) if "trips" in one},
+        },
+    )
     if word is Word.WAIT:
         return replace(run, waits_since=run.waits_since or at, waits_for=tuple(data["waits_for"]), would_be=word)
     if word is Word.ALLOW:

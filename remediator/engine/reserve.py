@@ -393,6 +393,7 @@ def _answer_data(answer: RuleAnswer) -> dict[str, JsonValue]:
         "reason": answer.reason.value,
         "detail": answer.detail,
         "lifts_at": utc_text(answer.lifts_at) if answer.lifts_at is not None else "",
+        **({"trips": answer.trips} if answer.trips else {}),
     }
 
 

@@ -392,7 +392,7 @@ def test_messages_when_labels_are_hostile_then_they_arrive_as_text_once(heard: H
 
 
 def test_messages_of_the_engine_when_labels_are_hostile_then_every_line_is_its_own(heard: Heard) -> None:
-    ours = ("Result: ", "What was done: ", "What to do now: ", "Alert: ", "Run: ", "More: ")
+    ours = ("Result: ", "Why: ", "What was done: ", "What to do now: ", "Alert: ", "Run: ", "More: ")
     told = [one.payload for one in heard.oncall.received]
     assert {line for message in told for line in message["message"].splitlines() if not line.startswith(ours)} <= {""}
     texts = [message["title"] + message["message"] for message in told]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +11,11 @@ import pytest
 from ruamel.yaml import YAML
 
 from plans import LABELS, NOW, a_plan, a_run, a_step, an_attempt, ended
+from remediator.core.action import UndoWhen
 from remediator.core.message import TITLE_LIMIT, message
 from remediator.core.outcome import Outcome, RunOutcome
-from remediator.core.run import MessageKind, Run, StepState
+from remediator.core.plan import PlannedStep, Runs, Undo
+from remediator.core.run import Answer, MessageKind, Question, Run, StepState
 from remediator.errors import Reason
 
 ROWS: list[dict[str, Any]] = YAML(typ="safe").load(Path(__file__).parents[2] / "data" / "messages.yaml")
@@ -20,21 +24,62 @@ ROWS: list[dict[str, Any]] = YAML(typ="safe").load(Path(__file__).parents[2] / "
 def state_of(told: dict[str, Any]) -> StepState:
     if "outcome" not in told:
         return StepState(attempts=(an_attempt(),))
-    return ended(
+    state = ended(
         Outcome(told["outcome"]), Reason(told.get("reason", "none")), told.get("detail", ""),
         attempts=told.get("attempts", 1),
     )  # fmt: skip
+    *before, last = state.attempts
+    return replace(state, attempts=(*before, replace(last, after=told.get("after", {}))))
+
+
+def step_of(name: str, told: dict[str, Any]) -> PlannedStep:
+    undo = told.get("undo")
+    return a_step(
+        name,
+        describes=told["describes"],
+        rung=told.get("rung", 0),
+        runs=Runs(told.get("runs", "yes")),
+        condition=told.get("if", ""),
+        undo=None if undo is None else Undo(
+            when=UndoWhen(undo), after=timedelta(minutes=10), at_most=timedelta(hours=12)
+        ),
+    )  # fmt: skip
+
+
+def question_of(told: dict[str, Any]) -> Question:
+    is_answered = "answer" in told
+    return Question(
+        asked_at=NOW,
+        ask=("oncall",),
+        expires=timedelta(minutes=30),
+        answer=Answer(told.get("answer", "")),
+        by=told.get("by", ""),
+        reason=told.get("reason", ""),
+        answered_at=NOW if is_answered else None,
+    )
 
 
 def run_of(row: dict[str, Any]) -> Run:
     steps = row.get("steps", {})
+    url = row.get("url", "https://remediator.example/api/v1/runs/11111111-2222-5333-8444-555555555555")
     plan = a_plan(
-        steps=tuple(a_step(name, describes=told["describes"]) for name, told in steps.items()),
+        steps=tuple(step_of(name, told) for name, told in steps.items()),
         owner=row.get("owner", ""),
+        latched=row.get("latched", False),
+        context={"labels": LABELS, "annotations": row.get("annotations", {}), "run": {"url": url}},
     )
     return a_run(
         plan,
-        steps={f"steps.{name}": state_of(told) for name, told in steps.items() if len(told) > 1},
+        steps={
+            f"steps.{name}": state_of(told) for name, told in steps.items() if {"outcome", "attempts"} & told.keys()
+        },
+        rung=row.get("rung", 0),
+        questions={key: question_of(told) for key, told in row.get("questions", {}).items()},
+        planned_targets=dict.fromkeys(row.get("targets", ()), ("41", "")),
+        tripped=tuple(row.get("why_tripped", ())),
+        why_tripped=row.get("why_tripped", {}),
+        lease_news={MessageKind(row["kind"]): row["news"]} if "news" in row else {},
+        verification=Outcome(row["verification"]) if "verification" in row else None,
         waits_for=tuple(row.get("waits_for", ())),
         outcome=RunOutcome(row["outcome"]) if "outcome" in row else None,
         reason=Reason(row.get("reason", "none")),
@@ -45,14 +90,14 @@ def run_of(row: dict[str, Any]) -> Run:
 
 @pytest.mark.parametrize("row", ROWS, ids=[row["id"] for row in ROWS])
 def test_message_when_so_then_people_read_this(row: dict[str, Any]) -> None:
-    title, body = message(MessageKind(row["kind"]), run_of(row))
+    title, body = message(MessageKind(row["kind"]), run_of(row), row.get("about", ""))
     assert title == row["title"]
     assert body == row["body"].rstrip("\n")
 
 
 def test_message_table_has_every_ending_that_people_are_told_of() -> None:
     told = {RunOutcome(row["outcome"]) for row in ROWS if "outcome" in row}
-    assert told == set(RunOutcome) - {RunOutcome.OBSERVED, RunOutcome.EXPIRED}
+    assert told == set(RunOutcome) - {RunOutcome.OBSERVED}  # of which nobody is told
     assert {row["kind"] for row in ROWS} == set(MessageKind)
 
 
