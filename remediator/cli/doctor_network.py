@@ -137,7 +137,8 @@ def check_prometheus(name: str, server: PrometheusServerSettings) -> Iterator[Fi
         prometheus_reader(name, server).query("vector(1)")
         login = _login(server)
     except (ActionError, SettingsError) as error:
-        yield problem(check, str(error), "is the address right, and Prometheus up?")
+        said = str(error).replace(server.url, shown_url(server.url))
+        yield problem(check, said, "is the address right, and Prometheus up?")
         return
     answer = _fetch("GET", f"{server.url}/api/v1/status/buildinfo", **login)
     version = _text_at(_json(answer) or {}, "data", "version")  # a proxy may let queries through and nothing else

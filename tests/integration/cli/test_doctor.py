@@ -19,7 +19,15 @@ from click.testing import CliRunner
 import remediator
 from remediator.cli import cli
 from remediator.cli.doctor_local import check_clock, check_rights, check_settings, check_sqlite, check_store
-from remediator.cli.doctor_network import check_alertmanager, check_docker, check_prometheus, check_receiver, our_urls
+from remediator.cli.doctor_network import (
+    check_alertmanager,
+    check_docker,
+    check_fleets,
+    check_prometheus,
+    check_receiver,
+    our_urls,
+    server_at,
+)
 from remediator.cli.finding import Finding
 from remediator.settings import Settings, load_settings
 from remediator.store.engine import open_store
@@ -38,6 +46,22 @@ def said(findings: Iterable[Finding]) -> list[str]:
     found = list(findings)
     assert [finding.text for finding in found if finding.level != OK and not finding.advice] == []
     return [f"{finding.level} {finding.text}" for finding in found]
+
+
+QUERY, BUILDINFO = ("POST", "/api/v1/query"), ("GET", "/api/v1/status/buildinfo")
+
+
+def gives(*values: str) -> dict[tuple[str, str], tuple[int, dict[str, str], bytes]]:
+    """Routes of a Prometheus whose every query gives these values."""
+    result = [{"metric": {}, "value": [1, value]} for value in values]
+    body = {"status": "success", "data": {"resultType": "vector", "result": result}}
+    return {QUERY: (200, {}, json.dumps(body).encode())}
+
+
+def with_fleet(url: str) -> Settings:
+    """Settings whose one fleet is asked of a Prometheus there."""
+    servers = {"a": {"url": url}}
+    return settings(prometheus={"servers": servers}, fleets={"gpus": {"kind": "gpu", "query": "count(up)"}})
 
 
 # -- this machine
@@ -312,12 +336,59 @@ def test_clock_when_another_s_differs_then_says_by_how_much(
     skew: timedelta, level: str | None, serving: Serving
 ) -> None:
     date = formatdate(time.time() + skew.total_seconds(), usegmt=True)
-    url = serving({("GET", "/api/v1/status/buildinfo"): (200, {"Date": date}, b'{"data": {"version": "2.42.0"}}')})
+    url = serving({**gives("1"), BUILDINFO: (200, {"Date": date}, b'{"data": {"version": "2.42.0"}}')})
 
-    found = said(check_prometheus(url))
+    found = said(check_prometheus("a", server_at(url, settings())))
 
-    assert found[0] == "ok Prometheus 2.42.0"
+    assert found[0] == "ok 2.42.0 answers queries"
     assert [text.split()[0] for text in found[1:]] == ([level] if level else [])
+
+
+def test_prometheus_when_it_lets_only_queries_through_then_is_ok(serving: Serving) -> None:
+    url = serving(gives("1"))
+    assert said(check_prometheus("a", server_at(url, settings()))) == ["ok it answers queries"]
+
+
+@pytest.mark.parametrize(
+    ("login", "authorization"),
+    [
+        pytest.param({"token_file": "secret"}, "Bearer s3cret", id="a token"),
+        pytest.param({"username": "engine", "password_file": "secret"}, "Basic ZW5naW5lOnMzY3JldA==", id="a password"),
+    ],
+)
+def test_prometheus_when_it_asks_for_a_login_then_only_the_configured_one_gets_it(
+    login: dict[str, str], authorization: str, serving: Serving, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "secret").write_text("s3cret")
+    url = serving({**gives("1"), BUILDINFO: (200, {}, b'{"data": {"version": "2.42.0"}}')}, authorization)
+    made = settings(prometheus={"servers": {"a": {"url": url, **login}}})
+
+    assert said(check_prometheus("a", server_at(f"{url}/", made))) == ["ok 2.42.0 answers queries"]
+    (text,) = said(check_prometheus("a", server_at(url, settings())))
+    assert "does not let us in (HTTP 401)" in text
+    assert "s3cret" not in text
+
+
+def test_prometheus_when_the_address_has_a_password_then_it_is_not_said() -> None:
+    (text,) = said(check_prometheus("a", server_at("http://me:s3cret@127.0.0.1:1", settings())))
+    assert "http://127.0.0.1:1 cannot be reached" in text
+    assert "s3cret" not in text
+
+
+def test_fleets_when_the_query_gives_a_number_then_it_is_said(serving: Serving) -> None:
+    assert said(check_fleets(with_fleet(serving(gives("64"))))) == ["ok 64 of kind gpu"]
+
+
+@pytest.mark.parametrize("values", [(), ("1", "2"), ("0",), ("NaN",)], ids=["none", "several", "zero", "NaN"])
+def test_fleets_when_the_query_gives_no_size_then_is_a_problem(values: tuple[str, ...], serving: Serving) -> None:
+    (text,) = said(check_fleets(with_fleet(serving(gives(*values)))))
+    assert text.startswith("problem its query gives ")
+
+
+def test_fleets_when_the_settings_say_the_size_then_nobody_is_asked() -> None:
+    made = settings(fleets={"gpus": {"kind": "gpu", "size": 8}})
+    assert said(check_fleets(made)) == ["ok 8 of kind gpu"]
 
 
 def test_alertmanager_when_it_delivers_to_us_then_its_configuration_is_judged(serving: Serving) -> None:
@@ -364,7 +435,15 @@ def test_alertmanager_when_its_token_cannot_be_read_then_is_a_problem(serving: S
     assert text.startswith("problem gone cannot be read")
 
 
-@pytest.mark.parametrize("check", [lambda url: check_alertmanager(url, settings()), check_prometheus])
+@pytest.mark.parametrize(
+    "check",
+    [
+        lambda url: check_alertmanager(url, settings()),
+        lambda url: check_prometheus("a", server_at(url, settings())),
+        lambda url: check_fleets(with_fleet(url)),
+    ],
+    ids=["Alertmanager", "Prometheus", "a fleet"],
+)
 @pytest.mark.parametrize(
     ("status", "body"),
     [
@@ -376,7 +455,7 @@ def test_alertmanager_when_its_token_cannot_be_read_then_is_a_problem(serving: S
 def test_neighbour_when_it_does_not_answer_as_itself_then_is_a_problem(
     check: Callable[[str], Iterable[Finding]], status: int, body: bytes, serving: Serving
 ) -> None:
-    url = serving({("GET", path): (status, {}, body) for path in ("/api/v2/status", "/api/v1/status/buildinfo")})
+    url = serving({place: (status, {}, body) for place in (("GET", "/api/v2/status"), QUERY)})
 
     assert [text.split()[0] for text in said(check(url))] == [PROBLEM]
 
@@ -397,7 +476,9 @@ def test_doctor_when_something_is_a_problem_then_ends_with_1(site: Path) -> None
     result = CliRunner().invoke(cli, ["doctor", "--prometheus-url", "http://127.0.0.1:1"])
 
     assert result.exit_code == 1
-    assert "prometheus http://127.0.0.1:1: does not answer its API (Connection" in result.stdout
+    said_of_it = " ".join(result.stdout.split())
+    assert "prometheus http://127.0.0.1:1: " in said_of_it
+    assert "cannot be reached (ConnectionError)" in said_of_it
     assert max(map(len, result.stdout.splitlines())) <= 80
     assert "\x1b" not in result.output
     assert [path.name for path in site.iterdir()] == ["remediator.toml"]
@@ -415,6 +496,23 @@ def test_doctor_when_no_alertmanager_is_named_then_tries_those_of_the_settings(s
     ]
 
     assert tried == [["alertmanager http://127.0.0.1:1"], ["alertmanager http://127.0.0.1:2"]]
+
+
+def test_doctor_when_no_prometheus_is_named_then_tries_those_of_the_settings_and_the_fleets(site: Path) -> None:
+    (site / "remediator.toml").write_text(
+        f'{NOBODY_THERE}[prometheus.servers.a]\nurl = "http://127.0.0.1:1"\n'
+        '[fleets.gpus]\nkind = "gpu"\nquery = "count(up)"\n'
+    )
+
+    tried = [
+        [one["check"] for one in json.loads(result.stdout) if one["check"].startswith(("prometheus", "fleet"))]
+        for result in (
+            CliRunner().invoke(cli, ["doctor", "--json"]),
+            CliRunner().invoke(cli, ["doctor", "--json", "--prometheus-url", "http://127.0.0.1:2"]),
+        )
+    ]
+
+    assert tried == [["prometheus a", "fleet gpus"], ["prometheus http://127.0.0.1:2", "fleet gpus"]]
 
 
 def test_doctor_when_there_are_warnings_alone_then_ends_with_0(site: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from realparts.alertmanager import VERSIONS, Version
-from remediator.cli.doctor_network import check_alertmanager, check_docker, check_prometheus
+from remediator.cli.doctor_network import check_alertmanager, check_docker, check_prometheus, server_at
 from remediator.settings import Settings, load_settings
 
 OURS = "http://127.0.0.1:9095/api/v1/alertmanager"
@@ -70,10 +70,11 @@ def test_doctor_when_alertmanager_sends_elsewhere_then_is_a_problem(alertmanager
 def test_doctor_when_prometheus_is_there_then_is_ok(prometheus_factory: Callable[..., Any]) -> None:
     prometheus = prometheus_factory(rules={"groups": []}, targets={}, alertmanager_urls=[])
 
-    (finding,) = check_prometheus(prometheus.url)
+    (finding,) = check_prometheus("a", server_at(prometheus.url, settings()))
 
     assert finding.level == "ok"
-    assert finding.text.startswith("Prometheus 2.")
+    assert finding.text.startswith("2.")
+    assert finding.text.endswith(" answers queries")
 
 
 @pytest.mark.docker
