@@ -73,7 +73,8 @@ class Reading:
 
 def look(condition: Condition, reading: Reading) -> tuple[Seen, str]:
     """What a reading says of a condition, and one line for people: ``memory_ratio is 1.03, must be below 0.8``."""
-    wanted = f"must be {condition.comparison.value} {condition.bound}"
+    how = "" if condition.comparison is Comparison.EQUALS else f"{condition.comparison.value} "
+    wanted = f"must be {how}{condition.bound}"
     if reading.problem:
         return Seen.NO_VALUE, f"{condition.name} has no answer: {reading.problem}"
     if not reading.values:

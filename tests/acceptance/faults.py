@@ -11,6 +11,7 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
+from itertools import count
 from pathlib import Path
 
 from acceptance.delivery import delivery
@@ -52,12 +53,13 @@ class Boxes:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.names: list[str] = []
+        self._numbers = count()
         self._docker: dict[str, DockerEngine] = {}
         folder.mkdir(parents=True)
 
     def make(self, docker: DockerEngine, script: str = QUICK) -> str:
         """A running container; its name."""
-        name = f"box-{os.getpid()}-{self.folder.parent.name[-24:]}-{len(self.names)}"
+        name = f"box-{os.getpid()}-{self.folder.parent.name[-24:]}-{next(self._numbers)}"
         self.names.append(name)
         self._docker[name] = docker
         docker.run(name, f"box={name}; date +%s >>/ledger/$box; {script}", volumes={str(self.folder): "/ledger"})
