@@ -12,6 +12,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
@@ -125,8 +126,10 @@ def approval_routes(app: App, is_draining: Callable[[], bool]) -> Blueprint:
 
     def say(run_id: str, caller: Caller, answer: str, fields: Mapping[str, str]) -> dict[str, Any]:
         try:
-            given = {name: fields.get(name, "") for name in ("reason", "by", "question")}
-            body = AnswerBody.model_validate_strings(given)
+            given: dict[str, Any] = {name: fields.get(name, "") for name in ("reason", "by", "question")}
+            if re.fullmatch(r"[0-9]{1,16}", given["question"]):
+                given["question"] = int(given["question"])
+            body = AnswerBody.model_validate(given)
         except ValidationError as error:
             raise unfit(error) from None
         act = {"approve": app.approve, "deny": app.deny}.get(answer)

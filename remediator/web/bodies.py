@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal, LiteralString
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, StringConstraints
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, StringConstraints
 from pydantic_core import PydanticCustomError
 
 # One screen of context without a flood; the audit has all of it.
@@ -49,6 +49,12 @@ Note = Annotated[
     _stripped("a note must not be empty"),
     Field(json_schema_extra={"pattern": _SAYS_SOMETHING}),
 ]
+# JSON has one kind of number: 7.0 is 7, also to JSON Schema.
+Whole = Annotated[
+    int,
+    Field(ge=0, lt=2**53),
+    BeforeValidator(lambda given: int(given) if isinstance(given, float) and given.is_integer() else given),
+]
 # Names go into the audit's actor column: no control characters that would forge a line.
 By = Annotated[str, StringConstraints(max_length=100, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$"), AfterValidator(str.strip)]
 
@@ -78,7 +84,7 @@ class ReasonBody(_Body):
 class AnswerBody(ReasonBody):
     """Answer what a run asks, and say why."""
 
-    question: Annotated[int, Field(ge=0, lt=2**53)] = Field(
+    question: Whole = Field(
         default=0, description="The question that is meant, by the run's `question`; 0 = whichever is open."
     )
 

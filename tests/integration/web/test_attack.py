@@ -41,6 +41,7 @@ ROLES = {
 }
 LEAK = {"alertname": "GPUMemoryLeakSlope", "hostname": "gpu-07", "container_name": "trainer-0"}
 HELD = {"alertname": "Held", "hostname": "gpu-07", "name": "trainer-1"}
+ASKS = {"alertname": "Asks", "hostname": "gpu-07", "name": "trainer-1"}
 PLAYBOOKS = """
 playbook: restart-on-leak
 match: [alertname = GPUMemoryLeakSlope]
@@ -58,6 +59,13 @@ steps:
   - {name: wait, action: docker.stop, params: {container: "{{ labels.name }}"}}
   - {name: tell, action: notify.send, if: labels.name != "", params: {to: [oncall], title: "{{ labels.name }}"}}
 escalate: {to: [oncall]}
+---
+playbook: asks
+match: [alertname = Asks]
+per: [host, name, n]
+approval: {ask: [oncall], expires: 1h}
+steps:
+  - {name: start, action: docker.start, params: {container: "{{ labels.name }}"}}
 """
 
 
@@ -161,7 +169,8 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
 @pytest.mark.timeout(2 * DEADLINE_S)
 def test_api_when_attacked_with_every_role_then_each_answer_is_as_published(engine: Engine) -> None:
     engine.lose_an_act()
-    engine.fire(HELD)
+    engine.fire(HELD, {**ASKS, "n": "1"})
+    engine.run_when(lambda run: run["phase"] == "asking")
 
     attack = engine.attack("every-role", "--max-examples", N_EXAMPLES)
 
@@ -206,7 +215,9 @@ def test_api_when_answering_then_it_says_no_more_than_is_published(engine: Engin
     alerts = [{"status": "firing", "labels": labels} for labels in (LEAK, HELD, {"alertname": "Nobody's"})]
     unknown = engine.lose_an_act()
     note("POST", "/api/v1/alertmanager", body={"version": "4", "alerts": [*alerts, 1]})
+    engine.fire({**ASKS, "n": "1"}, {**ASKS, "n": "2"})
     waiting = engine.run_when(lambda run: run["phase"] == "holding")["run_id"]
+    yes, no = (engine.run_when(lambda run, n=n: run["question"] and run["per"]["n"] == n)["run_id"] for n in "12")
     note("GET", "/api/v1/runs")
     note("GET", f"/api/v1/runs/{unknown}", "/api/v1/runs/{run_id}")
     note("POST", "/api/v1/pause", body={"reason": "x"})
@@ -217,6 +228,9 @@ def test_api_when_answering_then_it_says_no_more_than_is_published(engine: Engin
         body={"version": "4", "alerts": [*alerts, {"status": "resolved", "labels": LEAK}, "bad"]},
     )
     note("POST", "/api/v1/resume", body={})
+    note("POST", f"/api/v1/runs/{no}/note", "/api/v1/runs/{run_id}/note", {"text": "x"})
+    note("POST", f"/api/v1/runs/{no}/deny", "/api/v1/runs/{run_id}/deny", {"reason": "x", "by": "alice"})
+    note("POST", f"/api/v1/runs/{yes}/approve", "/api/v1/runs/{run_id}/approve", {"reason": "x"})
     note("POST", f"/api/v1/runs/{waiting}/cancel", "/api/v1/runs/{run_id}/cancel", {"reason": "x"})
     note("POST", f"/api/v1/runs/{unknown}/settle", "/api/v1/runs/{run_id}/settle", {"reason": "x", "happened": True})
     note("POST", "/api/v1/runs", body={"playbook": "held", "labels": {**HELD, "name": "nobody"}, "by": "alice"})

@@ -299,6 +299,8 @@ def test_answer_when_given_then_the_engine_gets_it_and_the_page_says_what_was_re
         ({"reason": "x" * 1001}, "reason: String should have at most 1000 characters"),
         ({"by": "a\nb"}, "by: String should match pattern"),
         ({"question": "x"}, "question: Input should be a valid integer"),
+        ({"question": "9" * 5000}, "question: Input should be a valid integer"),
+        ({"question": "9" * 16}, "question: Input should be less than 9007199254740992"),
         ({"question": ""}, "question: Input should be a valid integer"),
     ],
 )
