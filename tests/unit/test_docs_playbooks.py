@@ -11,6 +11,8 @@ from pydantic import BaseModel
 from ruamel.yaml import YAML
 
 from remediator.actions import REGISTRY
+from remediator.core.action import TargetKind
+from remediator.core.policy import Fleet
 from remediator.loading import LoadContext, load
 from remediator.loading.format import (
     ApprovalKeys,
@@ -30,7 +32,11 @@ from remediator.loading.format import (
 
 PAGE = (Path(__file__).parents[2] / "docs" / "playbooks.md").read_text("utf-8")
 EXAMPLES = re.findall(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-CONTEXT = LoadContext(actions=REGISTRY, notify_targets=frozenset({"oncall", "ml-platform"}))
+CONTEXT = LoadContext(
+    actions=REGISTRY,
+    notify_targets=frozenset({"oncall", "ml-platform"}),
+    fleets={"gpu_containers": Fleet(name="gpu_containers", kind=TargetKind.CONTAINER, size=64)},
+)
 
 WHOLE = {"playbook": "example", "match": ["alertname = X"], "steps": [{"action": "noop"}]}
 """What single keys are put into."""
