@@ -44,7 +44,8 @@ def _what(event: Event) -> str:
         case EventType.STEP_SKIPPED:
             return _with(_step(data), _known(data.get("reason")) or _text(data, "detail"))
         case EventType.VERDICT_GIVEN:
-            return _with(_text(data, "word"), ", ".join(_reasons(data.get("reasons"))))
+            word = _text(data, "word") + (", people are asked" if data.get("asks") else "")
+            return _with(word, ", ".join(_reasons(data.get("reasons"))))
         case EventType.TURN_WAITED:
             return _waits(data.get("waits_for"))
         case EventType.PLAN_REFUSED | EventType.RUN_FINISHED:
@@ -81,7 +82,29 @@ def _what(event: Event) -> str:
             return _with(name or event.fingerprint, _text(data, "reason"))
         case EventType.ENGINE_STARTED:
             return _text(data, "version")
-        case _:  # of people, and the verification
+        case EventType.VERIFICATION_LOOKED:
+            return _with(_step(data), _seen(data.get("checks")))
+        case EventType.VERIFICATION_FINISHED:
+            return _with(_with(_step(data), event.outcome), _text(data, "detail"))
+        case EventType.RUNG_CLIMBED:
+            return _with(f"{_text(data, 'from')} → {_text(data, 'to')}", _text(data, "detail"))
+        case EventType.APPROVAL_ASKED:
+            to = _text(data, "ask")
+            return " → ".join(filter(None, (_asked(data), to)))
+        case EventType.APPROVAL_GIVEN | EventType.APPROVAL_DENIED:
+            return _with(_asked(data), _text(data, "reason"))
+        case EventType.BREAKER_TRIPPED | EventType.BREAKER_RESET:
+            return _with(_text(data, "breaker"), _text(data, "detail") or _text(data, "reason"))
+        case EventType.LEASE_OPENED:
+            return _with(_lent(event, data), _lasts(data))
+        case EventType.LEASE_RELEASED | EventType.LEASE_KEPT | EventType.LEASE_CLOSED:
+            return _with(_with(_lent(event, data), _text(data, "how")), _without(_text(data, "detail"), event.target))
+        case EventType.UNDO_REQUESTED | EventType.UNDO_STARTED | EventType.UNDO_FINISHED:
+            said = _text(data, "detail") or _text(data, "reason")
+            return _with(_with(_lent(event, data), event.outcome), _without(said, event.target))
+        case EventType.NOTE_ADDED:
+            return _text(data, "text")
+        case _:  # of people
             return _with(event.outcome, _text(data, "reason"))
 
 
@@ -96,6 +119,35 @@ def _act(event: Event, data: Data) -> str:
 
 def _step(data: Data) -> str:
     return _text(data, "step").partition(".")[2]
+
+
+def _seen(checks: object) -> str:
+    """What a look saw of each check that it looked at."""
+    given = checks if isinstance(checks, list | tuple) else ()
+    return "; ".join(text for check in given if isinstance(check, Mapping) and (text := _text(check, "detail")))
+
+
+def _asked(data: Data) -> str:
+    """What people are asked for: a rung, one step, or the whole."""
+    kind, _, name = _text(data, "key").partition(".")
+    return ("" if name == "0" else f"rung {name}") if kind == "rung" else name
+
+
+def _lent(event: Event, data: Data) -> str:
+    """What was changed for a time: the action and its target."""
+    return " ".join(filter(None, (_text(data, "action"), event.target)))
+
+
+def _lasts(data: Data) -> str:
+    """When it ends."""
+    if _text(data, "when") == "never":
+        return "until it is taken back by hand"
+    return f"at most {_text(data, 'at_most')}" if data.get("at_most") else ""
+
+
+def _without(text: str, target: str) -> str:
+    """A detail that begins with the target, which is named already."""
+    return text.removeprefix(f"{target}: ") if target else text
 
 
 def _ended(outcome: str, data: Data) -> str:

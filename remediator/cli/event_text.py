@@ -1,7 +1,7 @@
 """What an event of the audit log says, for a person who has to understand it now.
 
-Takes → gives: an event's data → lines on stdout. Plans, verdicts and attempts have a shape of their own: a line for
-each step, for each rule, for each thing that an act changed. Everything else is names and values.
+Takes → gives: an event's data → lines on stdout. Plans, verdicts, attempts and looks have a shape of their own: a line
+for each step, each rule, each thing that an act changed, each condition. Everything else is names and values.
 
 Must never: fail on data that another version wrote: what it does not know is shown as it is.
 """
@@ -35,6 +35,14 @@ def print_data(data: Mapping[str, Any], *, before: Mapping[str, Any] | None = No
         _print_verdict(rest, is_whole=is_whole)
     if "attempt" in rest:
         _print_attempt(rest, before)
+    if isinstance(rest.get("checks"), list):
+        _print_checks(rest.pop("checks"))
+    if "lease_id" in rest:
+        _print_lease(rest, is_whole=is_whole)
+    if isinstance(rest.get("expires_ms"), int):
+        rest["expires"] = print_duration(timedelta(milliseconds=rest.pop("expires_ms")))
+    if not rest.get("rung"):
+        rest.pop("rung", None)  # there is no ladder
     rest.pop("outcome", None)  # the event itself has it
     _print_rest({name: value for name, value in rest.items() if value != "none"})
 
@@ -56,11 +64,16 @@ def _print_plan(plan: Data, *, is_whole: bool) -> None:
     _line("hold", plan.pop("hold", ""))
     for title in ("steps", "resolved"):
         _print_steps(title, plan.pop(title, []))
-    _line("verify", "; ".join(value_text(check) for check in plan.pop("verify", [])))
+    for title in ("verify", "require"):
+        _print_conditions(title, plan.pop(title, []))
     guard = dict(plan.pop("guard", {}))
-    if isinstance(most := guard.get("max_runs"), Mapping):
-        guard["max_runs"] = f"{most.get('count')} in {most.get('per')}"
+    for limit in ("max_runs", "max_targets"):
+        if isinstance(most := guard.get(limit), Mapping):
+            guard[limit] = f"{_many(most)} in {most.get('per')}"
     _line("guard", ", ".join(f"{name} {value_text(value)}" for name, value in guard.items()))
+    if ladder := plan.pop("ladder", None):
+        _line("ladder", f"one rung higher when back within {ladder}")
+    _line("approval", _approval_text(plan.pop("approval", None)))
     _line("report", value_text(plan.pop("report_to", [])))
     _line("escalate", value_text(plan.pop("escalate_to", [])))
     if is_whole:
@@ -70,7 +83,8 @@ def _print_plan(plan: Data, *, is_whole: bool) -> None:
 def _print_steps(title: str, steps: Iterable[Mapping[str, Any]]) -> None:
     for step in steps:
         name = str(step.get("key", "")).partition(".")[2]
-        _line(title, f"{name}: {step.get('describes', '')}")
+        rung = f"rung {step['rung']}, " if step.get("rung") else ""
+        _line(title, f"{rung}{name}: {step.get('describes', '')}")
         _more(value_text(step.get("params", {})))
         _more(value_text(step.get("late_params", {})))
         retry = dict(step.get("retry", {}))
@@ -81,13 +95,86 @@ def _print_steps(title: str, steps: Iterable[Mapping[str, Any]]) -> None:
             f"on failure {step.get('on_failure', '')}",
         ]
         _more(", ".join(filter(None, limits)))
+        for check in step.get("verify", []):
+            _more(f"verify {condition_text(check)}")
+        if asked := _approval_text(step.get("approval")):
+            _more(f"approval {asked}")
+        _more(_undo_text(step.get("undo")))
         title = ""
+
+
+def _print_conditions(title: str, conditions: Iterable[Mapping[str, Any]]) -> None:
+    for condition in conditions:
+        _line(title, condition_text(condition))
+        _more(str(condition.get("query", "")).strip())
+        title = ""
+
+
+def condition_text(condition: Mapping[str, Any]) -> str:
+    """A condition without its query: ``memory_ratio below 0.8, settle 3m, holds 5m, within 20m``.
+
+    Args:
+        condition: as ``core.plan.pack_check`` or ``pack_condition`` packed it.
+    """
+    if condition.get("alert"):
+        return f"the alert is {condition['alert']}, within {condition.get('within', '')}"
+    compared = [f"{word} {condition[word]}" for word in ("below", "above", "equals") if word in condition]
+    times = [f"{time} {condition[time]}" for time in ("settle", "holds", "within") if condition.get(time, "0s") != "0s"]
+    return ", ".join([" ".join([str(condition.get("name", "")), *compared]), *times])
+
+
+def _many(limit: Mapping[str, Any]) -> str:
+    """``2``, or ``10 % of gpus``."""
+    return str(limit["count"]) if "count" in limit else f"{limit.get('percent')} % of {limit.get('of')}"
+
+
+def _approval_text(approval: Any) -> str:
+    if not isinstance(approval, Mapping):
+        return ""
+    return f"of {value_text(approval.get('ask'))} within {approval.get('expires')}"
+
+
+def _undo_text(undo: Any) -> str:
+    if not isinstance(undo, Mapping):
+        return ""
+    if undo.get("when") == "never":
+        return "undo by hand alone"
+    conditions = "; ".join(condition_text(condition) for condition in undo.get("require", []))
+    only_if = f", only if {conditions}" if conditions else ""
+    return f"undo {undo.get('after')} after {undo.get('when')}, at most {undo.get('at_most')}{only_if}"
+
+
+def _print_checks(checks: Iterable[Any]) -> None:
+    """What a look saw of each condition; of one that is not looked at yet, nothing."""
+    for check in checks:
+        if isinstance(check, Mapping) and check.get("seen"):
+            met = {"met": "met", "not_met": "not met", "no_value": "no value"}.get(
+                str(check["seen"]), str(check["seen"])
+            )
+            fold_beside(f"    {met:<10}", str(check.get("detail", "")), "" if check["seen"] == "met" else "bold")
+
+
+def _print_lease(data: Data, *, is_whole: bool) -> None:
+    """What was changed for a time, and when that ends."""
+    step = str(data.pop("step", "")).removeprefix("steps.")
+    _line("lease", " ".join(filter(None, (str(data.pop("action", "")), str(data.pop("target", ""))))))
+    if "when" in data:
+        after = print_duration(timedelta(seconds=data.pop("after_s", 0)))
+        undo = {"when": data.pop("when"), "after": after, "at_most": data.pop("at_most", "")}
+        _more(_undo_text({**undo, "require": data.pop("require", [])}))
+    if not is_whole:
+        for known in ("lease_id", "leases", "params"):
+            data.pop(known, None)
+    else:
+        data["step"] = step
 
 
 def _print_verdict(data: Data, *, is_whole: bool) -> None:
     answers: list[Mapping[str, Any]] = data.pop("answers")
     word = str(data.pop("word", ""))
-    _line("verdict", word)
+    _line("verdict", word + (", people are asked before it acts" if data.pop("asks", False) else ""))
+    if not data.get("tripped"):
+        data.pop("tripped", None)
     width = max((len(str(answer.get("rule", ""))) for answer in answers), default=0)
     for answer in answers:
         reason = "" if answer.get("reason") in ("none", "") else str(answer.get("reason", ""))

@@ -94,6 +94,77 @@ NONE = {"rule": "protect", "reason": "none"}
         pytest.param(
             "turn_waited", {"data": {"waits_for": ["moon:full_moon"]}}, "for full moon", id="a reason not known"
         ),
+        pytest.param(
+            "verdict_given",
+            {"data": {"word": "allow", "asks": True, "reasons": []}},
+            "allow, people are asked",
+            id="a verdict before people are asked",
+        ),
+        pytest.param(
+            "verification_looked",
+            {"data": {"step": "", "checks": [{"seen": "not_met", "detail": "a is 1"}, {"seen": "", "detail": ""}]}},
+            "a is 1",
+            id="a look",
+        ),
+        pytest.param(
+            "verification_finished",
+            {"outcome": "failed", "data": {"step": "steps.checkpoint", "detail": "age is 5000"}},
+            "checkpoint: failed: age is 5000",
+            id="a step that was looked at",
+        ),
+        pytest.param("rung_climbed", {"data": {"from": 1, "to": 2, "detail": "a is 1"}}, "1 → 2: a is 1", id="a rung"),
+        pytest.param(
+            "approval_asked", {"data": {"key": "rung.2", "ask": ["oncall"]}}, "rung 2 → oncall", id="a question"
+        ),
+        pytest.param("approval_asked", {"data": {"key": "rung.0", "ask": ["oncall"]}}, "oncall", id="a plain question"),
+        pytest.param(
+            "approval_denied",
+            {"actor": "mia", "data": {"key": "steps.drain", "reason": "not now"}},
+            "drain: not now  by mia",
+            id="a no",
+        ),
+        pytest.param(
+            "breaker_tripped", {"data": {"breaker": "site", "detail": "3 of 2"}}, "site: 3 of 2", id="a breaker"
+        ),
+        pytest.param(
+            "breaker_reset",
+            {"actor": "mia", "data": {"breaker": "site", "reason": "known"}},
+            "site: known  by mia",
+            id="a reset",
+        ),
+        pytest.param(
+            "lease_opened",
+            {"target": TARGET, "data": {"action": "docker.limit", "when": "resolved", "at_most": "12h"}},
+            f"docker.limit {TARGET}: at most 12h",
+            id="a lease",
+        ),
+        pytest.param(
+            "lease_opened",
+            {"target": TARGET, "data": {"action": "kube.cordon", "when": "never", "at_most": "12h"}},
+            f"kube.cordon {TARGET}: until it is taken back by hand",
+            id="a lease that only a person ends",
+        ),
+        pytest.param(
+            "lease_closed",
+            {"target": TARGET, "data": {"how": "drifted", "detail": f"{TARGET}: cpus is 4"}},
+            f"{TARGET}: drifted: cpus is 4",
+            id="a lease that others ended",
+        ),
+        pytest.param(
+            "undo_finished",
+            {"target": TARGET, "outcome": "failed", "data": {"action": "docker.limit", "detail": "away"}},
+            f"docker.limit {TARGET}: failed: away",
+            id="an undo",
+        ),
+        pytest.param(
+            "undo_requested",
+            {"target": TARGET, "actor": "mia", "data": {"reason": "now"}},
+            f"{TARGET}: now  by mia",
+            id="a person's undo",
+        ),
+        pytest.param(
+            "note_added", {"actor": "mia", "data": {"text": "PSU swapped"}}, "PSU swapped  by mia", id="a note"
+        ),
         pytest.param("paused", {"actor": "mia", "data": {"reason": "work"}}, "work  by mia", id="a pause"),
     ],
 )
@@ -101,7 +172,9 @@ def test_about_when_an_event_is_listed_then_says_what_happened(kind: str, fields
     assert about(Event(type=EventType(kind), at=datetime.now(UTC), **fields)) == text
 
 
-@pytest.mark.parametrize("data", [{}, {"plan": 1, "labels": 1, "params": 1, "reasons": 1, "playbooks": 1}])
+@pytest.mark.parametrize(
+    "data", [{}, {"plan": 1, "labels": 1, "params": 1, "reasons": 1, "playbooks": 1, "checks": 1, "ask": 1}]
+)
 @pytest.mark.parametrize("kind", EventType)
 def test_about_when_the_data_is_of_another_version_then_still_names_the_run(
     kind: EventType, data: dict[str, Any]
