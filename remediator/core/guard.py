@@ -418,18 +418,20 @@ def _max_targets(plan: Plan, facts: Facts) -> list[RuleAnswer]:
     own = {target.ref for target in facts.asked.targets}
     promised = {ref for ref, playbook in facts.promised.items() if playbook == plan.playbook}
     changed = {ref: at for ref, at in facts.changed.items() if at > facts.now - wanted.per}
-    if isinstance(wanted.limit, Share):
-        own, promised = _of_fleet(own, wanted.limit, facts), _of_fleet(promised, wanted.limit, facts)
-        changed = {ref: changed[ref] for ref in _of_fleet(changed, wanted.limit, facts)}
-        if own and (unknown := _unknown_fleet("max_targets", wanted.limit, facts)):
-            return [unknown]
-        limit, of = _n_of(wanted.limit, facts), f" ({wanted.limit.percent} % of {wanted.limit.of})"
-    else:
-        limit, of = wanted.limit, ""
+    share = wanted.limit if isinstance(wanted.limit, Share) else None
+    if share is not None:
+        own, promised = _of_fleet(own, share, facts), _of_fleet(promised, share, facts)
+        changed = {ref: changed[ref] for ref in _of_fleet(changed, share, facts)}
+    if not own:
+        return [RuleAnswer(rule="max_targets", word=Word.ALLOW, detail="it changes none of the targets that count")]
+    if share is not None and (unknown := _unknown_fleet("max_targets", share, facts)):
+        return [unknown]
+    limit = wanted.limit if isinstance(wanted.limit, int) else _n_of(wanted.limit, facts)
+    of = "" if share is None else f" ({share.percent} % of {share.of})"
     n_after = len(own | promised | changed.keys())
     n_of_others = len(promised | changed.keys())
     detail = f"{n_of_others} of {limit}{of} targets in {print_duration(wanted.per)}, {n_after} with this plan's"
-    if n_after <= limit or not own:
+    if n_after <= limit:
         return [RuleAnswer(rule="max_targets", word=Word.ALLOW, detail=detail)]
     # What is promised, and what this plan changes itself, does not leave the window by itself.
     leave = sorted(at + wanted.per for ref, at in changed.items() if ref not in own | promised)
