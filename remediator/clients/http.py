@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
@@ -145,8 +145,10 @@ class Neighbour:
             AccessDeniedError: our own token or password cannot be read.
             TransientActionError: it cannot be reached, or its answer is late, broken or too long.
         """
+        login = self.login
         try:
-            auth = self._auth()
+            token = login.token() if login.token is not None else ""
+            password = login.password() if login.password is not None else ""
         except SettingsError as error:
             raise AccessDeniedError(str(error), target=self.url) from error
         until = time.monotonic() + self.connect_s + self.answer_s
@@ -159,14 +161,18 @@ class Neighbour:
                     data=form,
                     json=json,
                     headers={"Accept-Encoding": "identity"},
-                    auth=auth,
+                    auth=_signer(token, login.username, password),
                     timeout=(self.connect_s, self.answer_s),
                     allow_redirects=False,
-                    verify=self.login.tls_ca or True,
+                    verify=login.tls_ca or True,
                     stream=True,
                 ) as answer,
             ):
-                return Answer(status=answer.status_code, body=self._read(answer, until))
+                body = self._read(answer, until)
+                if answer.status_code != 200:  # it is shown to people, and may repeat what it was asked with
+                    sent = str(answer.request.headers.get("Authorization", "")).rpartition(" ")[2]
+                    body = _without((token, password, sent), body)
+                return Answer(status=answer.status_code, body=body)
         except tuple(ERRORS) as error:
             raise self.no_answer(classify(error), type(error).__name__) from error
 
@@ -182,19 +188,6 @@ class Neighbour:
             case _:
                 return TransientActionError(text, target=self.url)
 
-    def _auth(self) -> Callable[[requests.PreparedRequest], requests.PreparedRequest]:
-        """Signs a request. Always there, because without one requests would take a login from ~/.netrc."""
-        token, password = self.login.token, self.login.password
-        header = f"Bearer {token()}" if token is not None else ""
-        basic = requests.auth.HTTPBasicAuth(self.login.username, password()) if password is not None else None
-
-        def sign(request: requests.PreparedRequest) -> requests.PreparedRequest:
-            if header:
-                request.headers["Authorization"] = header
-            return basic(request) if basic is not None else request
-
-        return sign
-
     def _read(self, answer: requests.Response, until: float) -> bytes:
         """The whole body, if it is not too long and comes in time: read as it comes, because one that drips is never
         late for a single read."""
@@ -206,6 +199,25 @@ class Neighbour:
             if time.monotonic() > until:
                 raise self.no_answer(Failed.SILENT, f"not whole after {self.connect_s + self.answer_s:.0f} s")
         return bytes(body)
+
+
+def _signer(token: str, username: str, password: str) -> Callable[[requests.PreparedRequest], requests.PreparedRequest]:
+    """What signs a request. Always there, because without one requests would take a login from ~/.netrc."""
+
+    def sign(request: requests.PreparedRequest) -> requests.PreparedRequest:
+        if token:
+            request.headers["Authorization"] = f"Bearer {token}"
+        elif password:
+            requests.auth.HTTPBasicAuth(username, password)(request)
+        return request
+
+    return sign
+
+
+def _without(secrets: Iterable[str], body: bytes) -> bytes:
+    for secret in filter(None, secrets):
+        body = body.replace(secret.encode(), b"[redacted]")
+    return body
 
 
 def classify(error: BaseException) -> Failed:

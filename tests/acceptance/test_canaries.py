@@ -6,11 +6,13 @@ The places are read from the settings' own types: a new one without a canary fai
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
@@ -35,6 +37,8 @@ SECRETS = {
     "docker.hosts.tls_key",
     "alertmanager.token_file",
     "alertmanager.password_file",
+    "prometheus.servers.token_file",
+    "prometheus.servers.password_file",
     "notify.urls",
     "notify.urls_file",
     "notify.urls_env",
@@ -53,6 +57,8 @@ NO_SECRETS = {
     "docker.hosts.tls_ca": "is public",
     "docker.hosts.tls_cert": "is public",
     "alertmanager.tls_ca": "is public",
+    "prometheus.servers.url": "refused with a user, a password or anything after its path",
+    "prometheus.servers.tls_ca": "is public",
 }
 """What looks like a secret, and why it is none."""
 
@@ -341,12 +347,62 @@ def test_canaries_when_the_alertmanager_is_away_or_says_no_then_none_is_found(
     assert any(b"gave no answer" in text for text in aviary.said.values())
 
 
+class TellingPrometheus(MetricsPage):
+    """Refuses every query, and says in its error with what it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        answering = self._http.RequestHandlerClass
+
+        def tell(request: BaseHTTPRequestHandler) -> None:
+            request.rfile.read(int(request.headers["Content-Length"]))
+            error = f"no query for {request.headers['Authorization']}"
+            body = json.dumps({"status": "error", "errorType": "bad_data", "error": error}).encode()
+            request.send_response(400)
+            request.send_header("Content-Length", str(len(body)))
+            request.end_headers()
+            request.wfile.write(body)
+
+        answering.do_POST = tell  # type: ignore[attr-defined]
+
+
+def test_canaries_when_a_prometheus_tells_what_it_was_asked_with_then_none_is_found(
+    aviary: Aviary, engine_factory: EngineFactory
+) -> None:
+    asking = PLAYBOOKS.replace("inline, file, env", "people").replace(
+        "per: [host]", "per: [cluster, host]\nguard: {require: [{name: well, query: up, equals: 1}]}"
+    )
+    with TellingPrometheus() as telling:
+        tables = (
+            f'[prometheus.servers.a]\nurl = "{telling.url}"\n'
+            f'token_file = "{aviary.file("prometheus.servers.token_file")}"\n'
+            f'[prometheus.servers.b]\nurl = "{telling.url}"\nusername = "me"\n'
+            f'password_file = "{aviary.file("prometheus.servers.password_file")}"\n'
+            f'[prometheus.servers.c]\nurl = "http://127.0.0.1:9"\n'
+            f'token_file = "{aviary.file("prometheus.servers.token_file")}"\n'
+        )
+        engine = engine_factory({"a.yaml": asking}, tables=tables)
+        aviary.canaries["auth.tokens.file"] = {*engine.tokens.values()}
+        engine.start()
+        leaks = [{"alertname": "Leak", "hostname": "gpu-07", "cluster": cluster} for cluster in "abc"]
+        assert engine.deliver(delivery(*leaks)) == 200
+        wait_until(lambda: len(engine.events("verdict_given")) == 3, "each Prometheus was asked", WITHIN_S)
+        aviary.hear_commands(engine, ("doctor",), ("audit", "list", "--json"))
+        aviary.hear("metrics", engine.metrics())
+        engine.terminate()
+        aviary.hear_files(engine)
+    assert aviary.found() == set()
+    assert any(b"no query for Bearer [redacted]" in text for text in aviary.said.values())
+
+
 BAD = {
     "a URL that is no list": ("[notify.x]\nurls = {{x = '{}'}}", {}),
     "a token in the settings": ('[[auth.tokens]]\nname = "x"\nroles = ["view"]\ntoken = "{}"', {}),
     "a token for a table": ('auth = "{}"', {}),
     "a token for a role": ('[[auth.tokens]]\nname = "x"\nfile = "x"\nroles = ["{}"]', {}),
     "a password in an Alertmanager's URL": ('[alertmanager]\nurls = ["http://me:{}@am:9093"]', {}),
+    "a password in a Prometheus' URL": ('[prometheus.servers.a]\nurl = "http://me:{}@prom:9090"', {}),
+    "a token in a Prometheus' URL": ('[prometheus.servers.a]\nurl = "http://prom:9090/?token={}"', {}),
     "a password in a Docker host's URL": ('[docker.hosts.x]\nurl = "tcp://me:{}@gpu:2376"', {}),
     "a password in a Docker host's URL of no scheme": ('[docker.hosts.x]\nurl = "https://me:{}@gpu:2376"', {}),
     "a password in the address for people": ('public_url = "https://me:{}@x"', {}),

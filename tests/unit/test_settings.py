@@ -7,14 +7,19 @@ import pytest
 from pydantic import BaseModel, ValidationError
 from ruamel.yaml import YAML
 
+from remediator.core.action import TargetKind
+from remediator.core.policy import Fleet
 from remediator.errors import SettingsError
 from remediator.settings import (
     AuthSettings,
     BasicSettings,
     DockerHostSettings,
     DockerSettings,
+    FleetSettings,
     LabelMapSettings,
     NotifySettings,
+    PrometheusServerSettings,
+    PrometheusSettings,
     Role,
     Settings,
     TokenSettings,
@@ -160,6 +165,34 @@ def test_label_map_when_one_docker_host_then_it_is_the_default() -> None:
     assert one.to_label_map().host == ("hostname", "Hostname", "instance")
 
 
+def test_label_map_when_there_are_prometheus_servers_then_it_has_their_names() -> None:
+    servers = {name: {"url": f"http://{name}:9090/prefix/"} for name in ("a", "b")}
+    made = load_settings(environ={}, overrides={"prometheus": {"servers": servers}})
+
+    assert made.to_label_map().prometheus == ("a", "b")
+    assert made.prometheus.servers["a"].url == "http://a:9090/prefix"
+
+
+def test_fleets_when_there_are_some_then_they_have_a_size_or_a_query(tmp_path: Path) -> None:
+    (tmp_path / "r.toml").write_text(
+        """
+        [prometheus.servers.a]
+        url = "http://a:9090"
+        [fleets.nodes]
+        kind = "node"
+        size = 40
+        [fleets.gpus]
+        kind = "gpu"
+        query = "count(DCGM_FI_DEV_GPU_TEMP)"
+        """
+    )
+
+    assert load_settings(tmp_path / "r.toml", {}).to_fleets() == {
+        "nodes": Fleet(name="nodes", kind=TargetKind.NODE, size=40),
+        "gpus": Fleet(name="gpus", kind=TargetKind.GPU, query="count(DCGM_FI_DEV_GPU_TEMP)"),
+    }
+
+
 def test_settings_when_changed_then_refuses() -> None:
     settings = load_settings(environ={})
 
@@ -188,12 +221,20 @@ def test_secret_values_when_files_and_variables_hold_some_then_has_all(tmp_path:
     (tmp_path / "t").write_text("token-one\ntoken-two\n")
     (tmp_path / "p").write_text("pass-word\n")
     (tmp_path / "u").write_text("json://from-file\n")
+    (tmp_path / "q").write_text("prometheus-token\n")
+    (tmp_path / "r").write_text("prometheus-word\n")
     settings = load_settings(
         environ={},
         overrides={
             "auth": {
                 "tokens": [{"name": "am", "roles": ["deliver"], "file": tmp_path / "t"}],
                 "basic": [{"username": "u", "roles": ["view"], "password_file": tmp_path / "p"}],
+            },
+            "prometheus": {
+                "servers": {
+                    "a": {"url": "http://a", "token_file": tmp_path / "q"},
+                    "b": {"url": "http://b", "username": "u", "password_file": tmp_path / "r"},
+                }
             },
             "notify": {
                 "a": {"urls": ["json://plain"]},
@@ -208,6 +249,8 @@ def test_secret_values_when_files_and_variables_hold_some_then_has_all(tmp_path:
         "token-one",
         "token-two",
         "pass-word",
+        "prometheus-token",
+        "prometheus-word",
         "json://plain",
         "json://from-file",
         "json://from-env",
@@ -240,11 +283,16 @@ def test_check_files_when_some_are_missing_then_names_each(tmp_path: Path) -> No
         overrides={
             "auth": {"tokens": [{"name": "am", "roles": ["deliver"], "file": tmp_path / "empty"}]},
             "docker": {"hosts": {"a": {"url": "tcp://a:1", "tls_ca": tmp_path / "ca"}}},
+            "prometheus": {
+                "servers": {"p": {"url": "https://p", "token_file": tmp_path / "empty", "tls_ca": tmp_path / "ca"}}
+            },
         },
     )
 
     assert check_files(settings) == [
         f"auth.tokens, am: {tmp_path}/empty is empty; write the secret into it, one a line",
+        f"prometheus.servers.p.token_file: {tmp_path}/empty is empty; write the secret into it, one a line",
+        f"prometheus.servers.p.tls_ca: {tmp_path}/ca does not exist or cannot be read",
         f"tls_cert: {tmp_path}/c does not exist or cannot be read",
         f"tls_key: {tmp_path}/k does not exist or cannot be read",
         f"docker.hosts.a.tls_ca: {tmp_path}/ca does not exist or cannot be read",
@@ -277,6 +325,9 @@ def test_load_settings_when_not_told_otherwise_then_reads_the_process_environmen
         LabelMapSettings,
         DockerSettings,
         DockerHostSettings,
+        PrometheusSettings,
+        PrometheusServerSettings,
+        FleetSettings,
         NotifySettings,
     ],
 )
@@ -298,6 +349,9 @@ def test_load_when_the_file_lies_elsewhere_then_its_relative_paths_count_from_it
         [docker.hosts.gpu-07]
         url = "tcp://gpu-07:2376"
         tls_ca = "ca.pem"
+        [prometheus.servers.a]
+        url = "http://a:9090"
+        token_file = "prometheus.token"
         [notify.oncall]
         urls_file = "oncall.url"
         """
@@ -313,9 +367,10 @@ def test_load_when_the_file_lies_elsewhere_then_its_relative_paths_count_from_it
         settings.auth.tokens[0].file,
         settings.docker.hosts["gpu-07"].tls_ca,
         settings.notify["oncall"].urls_file,
+        settings.prometheus.servers["a"].token_file,
     ]
     assert [path.resolve() for path in paths if path] == [
-        site / n for n in ("PAUSE", "am.token", "ca.pem", "oncall.url")
+        site / n for n in ("PAUSE", "am.token", "ca.pem", "oncall.url", "prometheus.token")
     ]
     assert (settings.tls_cert, settings.tls_key) == (Path("c.pem"), Path("k.pem"))
 
