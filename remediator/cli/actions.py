@@ -43,6 +43,8 @@ def _print_action(described: dict[str, Any]) -> None:
     say()
     print_fields({"disruptive": described["disruptive"], "idempotent": described["idempotent"]})
     print_fields({"message": described["message"], "timeout": described["timeout"]})
+    if described["undo"]:
+        print_fields({"undo": described["undo"]})
     for param in described["params"]:
         say()
         say(f"{param['name']}  ({param['type']}, {needed(param)})", "bold")
@@ -60,7 +62,8 @@ def describe_action(action: Action[Any]) -> dict[str, Any]:
     """All that a user of an action must know.
 
     Returns:
-        name, summary, notes (paragraphs), disruptive, idempotent, message, timeout, and params: each with name, type,
+        name, summary, notes (paragraphs), disruptive, idempotent, message, undo (when, "" for what cannot be taken
+        back), timeout, and params: each with name, type,
         required, default (text, "" for none), late, description.
     """
     summary, notes = described_by(inspect.getdoc(type(action)) or "")
@@ -71,6 +74,7 @@ def describe_action(action: Action[Any]) -> dict[str, Any]:
         "disruptive": action.is_disruptive,
         "idempotent": action.is_idempotent,
         "message": action.is_message,
+        "undo": action.default_undo.value if action.default_undo is not None else "",
         "timeout": print_duration(action.default_timeout),
         "params": _params(action),
     }

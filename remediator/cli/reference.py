@@ -43,7 +43,8 @@ def actions_page() -> str:
         "",
         "*Disruptive* interrupts work: it starts cooldowns and counts in limits. *Idempotent*: doing it twice equals",
         "doing it once, so that an attempt without an answer may be tried again. A *late* param may hold values that",
-        "are known only at the step's turn (`run.outcome`, `steps.NAME.outcome`).",
+        "are known only at the step's turn (`run.outcome`, `steps.NAME.outcome`). *Undo*: when what it did is taken",
+        "back, unless the playbook says otherwise; what has none cannot be taken back.",
         "",
     ]
     for each in described:
@@ -52,6 +53,7 @@ def actions_page() -> str:
             "idempotent" if each["idempotent"] else "not idempotent",
             *(["message"] if each["message"] else []),
             f"timeout {each['timeout']}",
+            *([f"undo: {each['undo']}"] if each["undo"] else []),
         ]
         lines += [f"## {each['name']}", "", each["summary"], "", f"*{' · '.join(facts)}*", ""]
         lines += [line for note in each["notes"] for line in (note, "")]

@@ -275,6 +275,24 @@ def test_limit_when_set_then_nothing_else_of_the_container_is_changed(
 
 
 @pytest.mark.docker
+def test_undo_when_others_set_cpus_afterwards_then_docker_keeps_to_them_until_the_next_start_alone(
+    docker_engine: DockerEngine, trainer: Trainer
+) -> None:
+    world = Real(docker_engine, trainer)
+    name = world.make({})
+    params = params_for(name)
+    change = LIMIT.apply(params, world.clients, LIMIT.observe(params, world.clients), TIMEOUT)
+    LIMIT.undo(params, world.clients, change.after, change.before, TIMEOUT)
+
+    world.later(name, {"nano_cpus": 10**9})
+    now = world.kernel(name)
+    world.later(name, "restarted")
+
+    # What docs/limits.md says of it: the quota that was lifted outranks the CPUs at a start.
+    assert (now, world.kernel(name)) == ([100_000, 100_000], [100_000, -1])
+
+
+@pytest.mark.docker
 def test_limit_when_the_engine_has_fewer_cpus_than_the_container_had_then_refused_before_anything_is_done(
     private_docker_engine: DockerEngine,
 ) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from remediator import actions
+from remediator.errors import ConflictError
 
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "write-an-action.md"
 ACTION, TEST = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
@@ -34,4 +35,15 @@ def test_page_when_its_test_is_run_then_it_passes(module: types.ModuleType, tmp_
     exec(compile(TEST, str(PAGE), "exec"), names)
     (test,) = [value for name, value in names.items() if name.startswith("test_")]
     test(tmp_path)
-    assert (tmp_path / "gpu-07").exists()
+
+
+def test_page_when_others_set_their_marker_over_ours_then_its_undo_leaves_it(
+    module: types.ModuleType, tmp_path: Path
+) -> None:
+    action = module.MarkerSet()
+    params = module.MarkerSetParams(node="gpu-07", folder=tmp_path)
+    change = action.apply(params, None, {}, action.default_timeout)
+    (tmp_path / "gpu-07").write_text("alice: new fan")
+    with pytest.raises(ConflictError, match="not ours any more"):
+        action.undo(params, None, change.after, change.before, action.default_timeout)
+    assert (tmp_path / "gpu-07").read_text() == "alice: new fan"
