@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -314,6 +315,14 @@ def test_told_when_not_written_then_as_the_settings_say(tmp_path: Path) -> None:
     assert (playbook.cases[0].report_to, playbook.cases[0].escalate_to) == (("a",), ("b",))
 
 
+def test_action_when_the_settings_lack_what_it_needs_then_says_what_to_set(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(with_steps("{action: alertmanager.silence, params: {duration: 2h}}"), "utf-8")
+    context = LoadContext(actions=REGISTRY, unusable={"alertmanager.silence": "needs alertmanager.urls"})
+    problems = load([tmp_path], context=context).problems
+    assert [problem.message for problem in problems] == ["alertmanager.silence needs alertmanager.urls"]
+    assert problems[0].line == 3
+
+
 @pytest.mark.parametrize(
     ("retry", "attempts", "budget"),
     [
@@ -361,6 +370,153 @@ def test_resolved_steps_when_a_template_names_a_step_then_it_is_one_of_the_playb
     steps = "{name: act, action: noop}"
     tell = f"- {{name: tell, action: noop}}\n  - {{action: noop, params: {{note: '{{{{ {template} }}}}'}}}}"
     assert len(load_text(with_steps(steps, f"resolved:\n  {tell}\n")).problems) == n_problems
+
+
+# -- conditions, rungs, approvals, undo --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("written", "kept"),
+    [("120", "120"), ("0.80", "0.80"), ("-3", "-3"), ("1e3", "1e3"), ("0x10", "16"), (".5e3", "500.0"), ("+5", "+5")],
+)
+def test_bound_when_it_is_a_number_then_stays_as_it_was_written(written: str, kept: str, load_one: LoadOne) -> None:
+    playbook = load_one(with_steps("{action: noop}", f"verify: [{{query: x, below: {written}}}]\n"))
+    assert names_of(playbook.cases[0].verify) == [f"verify_1 below {kept}"]
+    assert names_of(load_one(effective(playbook)).cases[0].verify) == [f"verify_1 below {kept}"]
+
+
+def test_condition_when_it_has_no_name_then_says_where_it_stands(load_one: LoadOne) -> None:
+    condition = "{query: '%s', above: 1}"
+    step = f"{{name: act, action: test.limit, verify: [{condition % 'a'}], undo: {{require: [{condition % 'b'}]}}}}"
+    rest = (
+        f"verify: [{{alert: resolved}}, {condition % 'c'}]\nguard: {{require: [{condition % 'd'}]}}\n"
+        f"undo: {{require: [{condition % 'e'}]}}\n"
+    )
+    (case,) = load_one(with_steps(f"{step}, {{action: test.limit}}", rest)).cases
+    assert [names_of(step.verify) for step in case.steps] == [["act_verify_1 above 1"], []]
+    assert [names_of(step.undo.require) for step in case.steps if step.undo is not None] == [
+        ["act_undo_require_1 above 1"],
+        ["undo_require_1 above 1"],
+    ]
+    assert (names_of(case.verify), names_of(case.require)) == (["verify_2 above 1"], ["require_1 above 1"])
+
+
+def test_conditions_when_they_ask_the_same_then_may_share_a_name(load_one: LoadOne) -> None:
+    rest = "verify: [{name: t, query: x, below: 82}]\nundo: {require: [{name: t, query: x, below: 78}]}\n"
+    (case,) = load_one(with_steps("{action: test.limit}", rest)).cases
+    assert names_of(case.verify) == ["t below 82"]
+
+
+@pytest.mark.parametrize("query", ["sum(x > bool 5)", "x > bool 5", "sum(x > 5)", 'x{a!="b"}', "a # > b"])
+def test_query_when_it_gives_a_number_then_may_hold_a_comparison(query: str, load_one: LoadOne) -> None:
+    (case,) = load_one(with_steps("{action: noop}", f"verify: [{{query: '{query}', equals: 1}}]\n")).cases
+    assert case.verify[0].condition is not None
+    assert case.verify[0].condition.query.source == query
+
+
+def test_verify_when_only_a_query_is_written_then_the_rest_is_filled_in(load_one: LoadOne) -> None:
+    (check,) = load_one(with_steps("{action: noop}", "verify: [{query: x, below: 1}]\n")).cases[0].verify
+    assert (check.settle, check.holds, check.within) == (timedelta(0), timedelta(0), timedelta(minutes=15))
+
+
+HOURS_12 = timedelta(hours=12)
+MINUTES_10 = timedelta(minutes=10)
+
+
+@pytest.mark.parametrize(
+    ("step", "rest", "expected"),
+    [
+        pytest.param("test.limit", "", ("resolved", MINUTES_10, HOURS_12, 0), id="nothing is written"),
+        pytest.param("test.cordon", "", ("never", MINUTES_10, HOURS_12, 0), id="it stays by default"),
+        pytest.param("noop", "", None, id="it cannot be undone"),
+        pytest.param(
+            "test.limit",
+            "undo: {after: 1m, at_most: 1h, require: [{query: x, below: 1}]}",
+            ("resolved", timedelta(minutes=1), timedelta(hours=1), 1),
+            id="the playbook says when",
+        ),
+        pytest.param(
+            "test.limit", "undo: {when: never}", ("never", MINUTES_10, HOURS_12, 0), id="the playbook says never"
+        ),
+        pytest.param(
+            "test.limit, undo: {when: resolved}",
+            "undo: {when: never}",
+            ("resolved", MINUTES_10, HOURS_12, 0),
+            id="the step says otherwise than the playbook",
+        ),
+        pytest.param(
+            "test.limit, undo: {at_most: 2h}",
+            "undo: {after: 1m, at_most: 1h, require: [{query: x, below: 1}]}",
+            ("resolved", timedelta(minutes=1), timedelta(hours=2), 1),
+            id="the step changes one key",
+        ),
+        pytest.param(
+            "test.limit, undo: {when: never}",
+            "undo: {require: [{query: x, below: 1}]}",
+            ("never", MINUTES_10, HOURS_12, 0),
+            id="the step stays, whatever the playbook requires",
+        ),
+        pytest.param(
+            "test.cordon, undo: {when: resolved}",
+            "",
+            ("resolved", MINUTES_10, HOURS_12, 0),
+            id="the step lifts its action's never",
+        ),
+        pytest.param(
+            "test.cordon}, {action: test.limit",
+            "undo: {when: resolved, after: 1m}",
+            ("never", MINUTES_10, HOURS_12, 0),
+            id="the playbook does not lift an action's never",
+        ),
+        pytest.param("test.limit", "latched: true", ("resolved", MINUTES_10, HOURS_12, 0), id="latched"),
+    ],
+)
+def test_undo_when_written_so_then_the_step_goes_before_the_playbook_before_the_action(
+    step: str, rest: str, expected: tuple[str, timedelta, timedelta, int] | None, load_one: LoadOne
+) -> None:
+    playbook = load_one(with_steps(f"{{action: {step}}}", f"{rest}\n"))
+    undo = playbook.cases[0].steps[0].undo
+    assert (undo and (undo.when, undo.after, undo.at_most, len(undo.require))) == expected
+    assert load_one(effective(playbook)).cases[0].steps[0].undo == undo
+
+
+def test_resolved_steps_when_their_action_could_be_undone_then_stay(load_one: LoadOne) -> None:
+    (case,) = load_one(with_steps("{action: noop}", "resolved: [{action: test.limit}]\n")).cases
+    assert case.resolved[0].undo is None
+
+
+def test_case_when_a_key_above_it_means_nothing_to_it_then_goes_without(load_one: LoadOne) -> None:
+    text = with_steps(
+        "{rung: 1, action: test.limit}",
+        "ladder: {within: 1h}\nverify: [{query: x, below: 1}]\napproval: {ask: [oncall]}\nundo: {after: 1m}\n"
+        f"cases: [{{name: acts, match: [a = b]}}, {{name: tells, steps: [{TELL}]}}]\n",
+    )
+    acts, tells = load_one(text).cases
+    assert (acts.ladder, acts.approval) == (
+        timedelta(hours=1),
+        Approval(ask=("oncall",), expires=timedelta(minutes=30)),
+    )
+    assert (tells.ladder, tells.approval) == (None, None)
+
+
+def test_case_when_it_writes_a_guard_then_keeps_the_playbooks_other_limits(load_one: LoadOne) -> None:
+    text = with_steps(
+        "{action: noop}",
+        "guard: {max_targets: {count: 2, per: 1h}, require: [{name: up, query: x, equals: 1}]}\n"
+        "cases: [{name: a, guard: {max_targets: {percent: 5, of: gpus, per: 2h}}}]\n",
+    )
+    (case,) = load_one(text).cases
+    assert case.guard.max_targets == MaxTargets(limit=Share(percent=5, of="gpus"), per=timedelta(hours=2))
+    assert names_of(case.require) == ["up equals 1"]
+
+
+@pytest.mark.parametrize(("count", "n_problems"), [(1, 1), (2, 0)])
+def test_rungs_when_each_fits_the_policy_then_their_sum_need_not(count: int, n_problems: int, load_text: Load) -> None:
+    stop = "{rung: %d, action: docker.stop, params: {container: a}}"
+    steps = ", ".join(stop % rung for rung in (1, 2, 2))
+    rest = "ladder: {within: 1h}\nverify: [{query: x, below: 1}]\n"
+    policy = f"---\npolicy: p\nmax_disruptive_acts: {{count: {count}, per: 1h}}\n"
+    assert len(load_text(with_steps(steps, rest) + policy).problems) == n_problems
 
 
 # -- cases -------------------------------------------------------------------------------------------------------------
@@ -425,6 +581,9 @@ def test_case_when_the_steps_it_inherits_are_wrong_then_that_is_told_once(load_t
         ("cooldown: 1h", "cooldown: 2h", True),
         ("action: noop", "action: docker.stop, params: {container: a}", True),
         ("ignore: it has its own alert", "ignore: for another reason", True),
+        ("owner: ops", "approval: {ask: [oncall]}", True),
+        ("cooldown: 1h", "require: [{query: x, below: 1}]", True),
+        ("owner: ops", "verify: [{query: x, below: 1}]", True),
         ("[alertname = GPUXid]", '[alertname="GPUXid"]', True),
     ],
 )
@@ -457,6 +616,26 @@ def test_policy_when_there_are_several_then_every_line_the_smallest_limit_and_th
     assert (policy.name, policy.max_concurrent_runs, policy.mode) == ("a, b, c", 6, Mode.OBSERVE)
     assert [line.text for line in policy.protect] == ["namespace = prod", 'host =~ "login-.*"', "kind = node"]
     assert policy.protect[1].matcher == parse_matcher('host =~ "login-.*"')
+
+
+def test_policy_when_there_are_several_then_each_label_limit_and_breaker_holds(load_text: Load) -> None:
+    policy = load_text(
+        "policy: a\nrequire_label: a=b\nmax_disruptive_acts: {count: 2, per: 1h}\n"
+        "breaker: {percent: 5, of: gpus, within: 1h}\n"
+        "---\npolicy: b\nrequire_label: 'c!=d'\nmax_disruptive_acts: {count: 9, per: 1d}\n"
+        "breaker: {percent: 50, of: kube_nodes, within: 10m, or_failures: 3}\n"
+    ).playbook_set.policy
+    assert [(line.text, line.matcher) for line in policy.require_labels] == [
+        (text, parse_matcher(text)) for text in ("a=b", "c!=d")
+    ]
+    assert policy.max_disruptive_acts == (
+        Limit(count=2, per=timedelta(hours=1)),
+        Limit(count=9, per=timedelta(days=1)),
+    )
+    assert [(one.name, one.share, one.or_failures) for one in policy.breakers] == [
+        ("a", Share(percent=5, of="gpus"), None),
+        ("b", Share(percent=50, of="kube_nodes"), 3),
+    ]
 
 
 def test_policy_when_it_sets_no_limit_then_the_default_stands(load_text: Load) -> None:
@@ -499,6 +678,76 @@ def test_effective_when_loaded_again_then_is_the_same_playbook(text: str, load_o
     assert without_lines(again) == without_lines(first)
     assert again.able_key == first.able_key
     assert effective(again) == effective(first)
+
+
+DURATIONS = st.sampled_from(["1m", "90s", "10m", "2h", "1d"])
+QUERIES = st.sampled_from(["x", 'max(x{h="{{ labels.hostname }}"})', "a\n / b", "sum(x) # ' \"", "'{{ host }}'"])
+BOUNDS = st.integers(-(10**14), 10**14) | st.floats(allow_nan=False, allow_infinity=False, width=32)
+COMPARED = st.one_of(*[st.fixed_dictionaries({key: BOUNDS}) for key in ("below", "above", "equals")])
+CONDITIONS = st.builds(lambda query, compared: {"query": query, **compared}, QUERIES, COMPARED)
+CHECKS = st.one_of(
+    st.fixed_dictionaries({"alert": st.just("resolved")}, optional={"within": DURATIONS}),
+    st.builds(
+        lambda condition, times: {**condition, **times},
+        CONDITIONS,
+        st.fixed_dictionaries({"within": st.just("2d")}, optional={"settle": DURATIONS, "holds": DURATIONS}),
+    ),
+)
+APPROVALS = st.fixed_dictionaries({"ask": st.just(["oncall"])}, optional={"expires": DURATIONS})
+UNDOS = st.one_of(
+    st.just({"when": "never"}),
+    st.fixed_dictionaries(
+        {"at_most": st.just("2d")},
+        optional={
+            "when": st.just("resolved"),
+            "after": DURATIONS,
+            "require": st.lists(CONDITIONS, min_size=1, max_size=2),
+        },
+    ),
+)
+STEPS = st.fixed_dictionaries(
+    {"action": st.just("test.limit")},
+    optional={"verify": st.lists(CHECKS, min_size=1, max_size=2), "approval": APPROVALS, "undo": UNDOS},
+)
+TARGETS = st.one_of(
+    st.fixed_dictionaries({"count": st.integers(1, 9), "per": DURATIONS}),
+    st.fixed_dictionaries({"percent": st.integers(1, 100), "of": st.just("gpus"), "per": DURATIONS}),
+)
+KEYS = {
+    "guard": st.fixed_dictionaries(
+        {}, optional={"max_targets": TARGETS, "require": st.lists(CONDITIONS, min_size=1, max_size=2)}
+    ),
+    "verify": st.lists(CHECKS, min_size=1, max_size=2),
+    "approval": APPROVALS,
+    "undo": UNDOS,
+}
+
+
+def as_ladder(keys: dict[str, Any]) -> dict[str, Any]:
+    steps = [{"rung": index + 1, **step} for index, step in enumerate(keys["steps"])]
+    return {**keys, "ladder": {"within": "6h"}, "steps": steps}
+
+
+PLAIN = st.fixed_dictionaries({"steps": st.lists(STEPS, min_size=1, max_size=3)}, optional=KEYS)
+LADDERS = PLAIN.filter(lambda keys: "verify" in keys).map(as_ladder)
+
+
+@given(PLAIN | LADDERS, st.booleans())
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None, max_examples=40
+)
+def test_effective_when_a_playbook_is_right_then_loads_again_as_the_same(
+    tmp_path: Path, keys: dict[str, Any], in_a_case: bool
+) -> None:
+    file = tmp_path / "x.yaml"
+    text = {"cases": [{"name": "a", **keys}]} if in_a_case else keys
+    file.write_text(json.dumps({"playbook": "x", "match": ["a = b"], **text}), "utf-8")  # YAML too, without anchors
+    loaded = load([file], context=CONTEXT)
+    assert loaded.problems == ()
+    (first,) = loaded.playbook_set.playbooks
+    file.write_text(effective(first), "utf-8")
+    (again,) = load([file], context=CONTEXT).playbook_set.playbooks
+    assert without_lines(again) == without_lines(first)
 
 
 def without_lines(playbook: Playbook) -> Any:
