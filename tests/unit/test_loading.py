@@ -728,7 +728,15 @@ def as_ladder(keys: dict[str, Any]) -> dict[str, Any]:
     return {**keys, "ladder": {"within": "6h"}, "steps": steps}
 
 
-PLAIN = st.fixed_dictionaries({"steps": st.lists(STEPS, min_size=1, max_size=3)}, optional=KEYS)
+def contradicts_itself(keys: dict[str, Any]) -> bool:
+    """The playbook takes nothing back, and a step says how it is taken back without saying that it is."""
+    undos = [step["undo"] for step in keys["steps"] if "undo" in step]
+    return keys.get("undo") == {"when": "never"} and any("when" not in undo for undo in undos)
+
+
+PLAIN = st.fixed_dictionaries({"steps": st.lists(STEPS, min_size=1, max_size=3)}, optional=KEYS).filter(
+    lambda keys: not contradicts_itself(keys)
+)
 LADDERS = PLAIN.filter(lambda keys: "verify" in keys).map(as_ladder)
 
 
