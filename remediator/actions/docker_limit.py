@@ -79,7 +79,9 @@ class DockerLimit(_container.ContainerAction):
     default_undo: ClassVar[UndoWhen | None] = UndoWhen.RESOLVED
 
     def describe(self, params: DockerLimitParams) -> str:
-        return f"limit container {params.container} on {params.host} to {params.cpus} CPUs"
+        return (
+            f"limit container {params.container} on {params.host} to {params.cpus} CPU{'s' if params.cpus != 1 else ''}"
+        )
 
     def min_timeout(self, params: DockerLimitParams) -> timedelta:
         return _container.QUICK

@@ -117,6 +117,11 @@ def type_text(field: dict[str, Any]) -> str:
         return f"list of {type_text(field.get('items', {}))}"
     if field.get("format") == "duration":
         return "duration"
-    return {"string": "text", "integer": "whole number", "boolean": "true or false", "object": "map"}.get(
-        str(field.get("type")), "any value"
-    )
+    names = {
+        "string": "text",
+        "integer": "whole number",
+        "number": "number",
+        "boolean": "true or false",
+        "object": "map",
+    }
+    return names.get(str(field.get("type")), "any value")
