@@ -77,7 +77,8 @@ class Dispatch:
         self._lock = threading.Lock()
         self._due_changed = threading.Condition(self._lock)
         self._due: dict[str, datetime] = {}
-        self._heap: list[tuple[datetime, str]] = []
+        self._heap: list[tuple[datetime, int, str]] = []
+        self._n_set = 0
         self._queues = {duty: _Queue(self._lock) for duty in Duty}
         self._running: set[str] = set()
         self._is_stopping = False
@@ -165,8 +166,10 @@ class Dispatch:
         self._due.pop(run_id, None)
         if at is not None and run_id not in self._queues[Duty.ACT].waiting:
             self._due[run_id] = at
-            heapq.heappush(self._heap, (at, run_id))
-            if self._heap[0] == (at, run_id):
+            # Of those that are due at one moment the first to be judged was the oldest, and is so again.
+            self._n_set += 1
+            heapq.heappush(self._heap, (at, self._n_set, run_id))
+            if self._heap[0][2] == run_id:
                 self._due_changed.notify()
 
     def _time(self) -> None:
@@ -191,7 +194,7 @@ class Dispatch:
 
     def _queue_due(self, now: datetime) -> None:
         while self._heap and self._heap[0][0] <= now:
-            at, run_id = heapq.heappop(self._heap)
+            at, _, run_id = heapq.heappop(self._heap)
             if self._due.get(run_id) == at:
                 del self._due[run_id]
                 self._enqueue(run_id, Duty.ACT)

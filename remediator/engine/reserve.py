@@ -54,6 +54,9 @@ AWAY_FOR = timedelta(seconds=10)
 PROBE = timedelta(seconds=30)
 """The one look that finds out whether it answers again takes less."""
 
+TICK = timedelta(microseconds=1)
+"""The store's times are no finer. What is counted is later than a moment, and a reset's own moment counts."""
+
 JUDGE_AGAIN = timedelta(minutes=10)
 """A plan that waits for an event is judged again at least this often. Events wake it; this is a second net, and each
 look asks the targets' systems."""
@@ -224,7 +227,7 @@ def breaker_state(conn: Connection, breaker: Breaker, now: datetime) -> BreakerS
         return BreakerState(breaker=breaker, tripped_at=row.tripped_at, why=row.why)
     since = now - breaker.within
     if row is not None and row.counts_from is not None:
-        since = max(since, row.counts_from)
+        since = max(since, row.counts_from - TICK)
     return BreakerState(
         breaker=breaker,
         changed=runs.changed_since(conn, since),
