@@ -336,10 +336,12 @@ def _plan_step(step: Step, key: str, context: Context, actions: Actions) -> Plan
     if runs is not Runs.NO:
         templates = dict(step.params)
         for name, source in action.param_defaults.items():
-            if name not in templates and source == ALL_LABELS:
+            if name in templates:
+                continue
+            if source == ALL_LABELS:
                 params[name] = context["labels"]
             else:
-                templates.setdefault(name, ParamTemplate.parse(source))
+                templates[name] = ParamTemplate.parse(source)
         for name, template in templates.items():
             if template.is_late:
                 late[name] = template.source

@@ -73,6 +73,16 @@ def test_silence_when_a_run_makes_it_then_it_mutes_the_alert_and_names_the_run(q
     assert (quiet.ended()[0], lease_states(quiet)) == ("succeeded", ["open"])
 
 
+def test_silence_when_the_playbook_says_which_alerts_then_it_mutes_those(quiet: Any) -> None:
+    labels = 'labels: {hostname: "{{ labels.hostname }}"}'
+    quiet.restarts(steps=QUIET.replace("duration: 2h", f"duration: 2h, {labels}"))
+    fires(start(quiet))
+    (silence,) = silences(quiet)
+    assert dict(silence.labels) == {"hostname": "gpu-07"}
+    describes = quiet.run()["events"][0]["data"]["plan"]["steps"][0]["describes"]
+    assert describes == 'silence hostname="gpu-07" for 2h'
+
+
 def test_silence_when_its_alert_resolves_under_it_then_the_episode_ends_and_then_the_silence(quiet: Any) -> None:
     labels = fires(start(quiet))
     quiet.after("20m")
