@@ -321,6 +321,7 @@ class App:
         self._dispatch.start()
         self._intake.start()
         self._keeper.start()
+        self.conditions.probe()
         if self._reconciler is not None:
             self._reconciler.start()
 

@@ -22,7 +22,7 @@ BOARD = json.loads((Path(__file__).resolve().parents[2] / "deploy" / "grafana" /
 TARGETS = [(panel["title"], target) for panel in BOARD["panels"] for target in panel.get("targets", [])]
 
 EMPTY_WHEN_WELL = {
-    ("Alertmanagers that answer", "A"),  # the settings of this engine name none
+    ("Alertmanagers and Prometheus servers that answer", "A"),  # the settings of this engine name none
     ("Errors nobody foresaw, refused calls", "A"),  # there is no bug
     ("Errors nobody foresaw, refused calls", "C"),  # the playbooks are right
 }
@@ -74,15 +74,21 @@ def prometheus(
     metrics_page: MetricsPage,
 ) -> Iterator[Prometheus]:
     playbooks = {"tell.yaml": TELL, "restart.yaml": RESTART, "watchdog.yaml": WATCHDOG}
-    engine = Engine(tmp_path / "engine", playbooks, notify_url=f"json://{webhook_receiver.address}/")
+    found = prometheus_factory(
+        rules={"groups": []}, targets={"remediator": [metrics_page.address]}, alertmanager_urls=[]
+    )
+    engine = Engine(
+        tmp_path / "engine",
+        playbooks,
+        notify_url=f"json://{webhook_receiver.address}/",
+        tables=f'[prometheus.servers.here]\nurl = "{found.url}"\n',
+    )
     over = threading.Event()
     life = threading.Thread(target=live, args=(engine, metrics_page, over))
     engine.start()
     try:
         life.start()
-        yield prometheus_factory(
-            rules={"groups": []}, targets={"remediator": [metrics_page.address]}, alertmanager_urls=[]
-        )
+        yield found
     finally:
         over.set()
         life.join()

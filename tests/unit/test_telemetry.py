@@ -182,6 +182,7 @@ def test_metrics_when_exposed_then_names_follow_the_conventions() -> None:
         "remediator_open_episodes",
         "remediator_open_subjects",
         "remediator_alertmanager_ok",
+        "remediator_prometheus_ok",
         "remediator_missed_alerts",
         "remediator_due_runs",
         "remediator_overdue_runs",
