@@ -16,6 +16,7 @@ from remediator.clients.fake import FakeWorld
 from remediator.engine.clock import SystemClock
 from remediator.settings import load_settings
 from remediator.store import audit
+from remediator.web import door
 from remediator.web.approval import MAX_FORM
 from remediator.web.server import Running, start_in_thread
 
@@ -120,17 +121,23 @@ def test_form_when_a_stranger_sends_a_long_one_then_it_is_not_kept(size: int, se
     assert served.engine.calls == [("start",)]
 
 
-def test_form_when_it_is_posted_elsewhere_by_a_stranger_then_its_body_is_thrown_away(
-    serve: Callable[..., Any], tmp_path: Path
+@pytest.mark.parametrize(("path", "is_kept"), [("/runs/1/approval", True), ("/api/v1/runs/1/approve", False)])
+def test_form_when_a_stranger_posts_it_then_its_body_is_kept_for_the_page_alone(
+    path: str, is_kept: bool, serve: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    bodies = []
+
+    class Call(door._Call):
+        def __init__(self, flask_app: Any, environ: Any) -> None:
+            bodies.append(environ["wsgi.input"].getvalue())
+            super().__init__(flask_app, environ)
+
+    monkeypatch.setattr(door, "_Call", Call)
     (tmp_path / "token").write_text("token-of-operate")
     served = serve(auth={"tokens": [{"name": "operate", "roles": ["operate"], "file": tmp_path / "token"}]})
-    body = b"token=token-of-operate&answer=approve&reason=x&question=1"
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 7\r\n\r\n"
 
-    answer = served.exchange(
-        b"POST /api/v1/runs/1/approve HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
-        b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
-    )
+    answer = served.exchange(head.encode() + b"token=x")
 
     assert answer.startswith(b"HTTP/1.1 401 ")
-    assert served.engine.calls == [("start",)]
+    assert bodies == [b"token=x" if is_kept else b""]
