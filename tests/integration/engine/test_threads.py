@@ -18,18 +18,18 @@ PER_RANK = """
 playbook: per-rank
 match: [alertname = Stuck]
 per: [rank]
-guard: {cooldown: 0s}
+guard: {cooldown: 0s, MORE}
 steps: [{action: docker.restart, params: {container: "{{ labels.container_name }}"}}]
 """
 
 
-def plans(bench: Any, n: int, container: str, limit: int) -> None:
+def plans(bench: Any, n: int, container: str, limit: int, *, guard: str = "", policy: str = "") -> None:
     """So many plans that wait to be judged; ``{}`` in the container's name is the plan's number."""
-    bench.playbook(PER_RANK)
-    bench.playbook(f"policy: site\nmax_concurrent_runs: {limit}\n", "site.policy.yaml")
+    bench.playbook(PER_RANK.replace(", MORE", f", {guard}" if guard else ""))
+    bench.playbook(f"policy: site\nmax_concurrent_runs: {limit}\n{policy}\n", "site.policy.yaml")
     for name in {container.format(number) for number in range(n)}:
         bench.world.add_container("gpu-07", name)
-    bench.start()
+    bench.start(fleets={"trainers": {"kind": "container", "size": 20}})
     bench.after("1m")
     alerts = [
         bench.fires({"alertname": "Stuck", "rank": str(number), "container_name": container.format(number)})
@@ -65,6 +65,24 @@ def test_reserve_when_many_threads_want_two_places_then_two_get_one(bench: Any, 
     plans(bench, n, "c{}", limit=2)
     assert reserve_at_once(bench) == {Word.ALLOW: 2, Word.WAIT: n - 2}
     assert len(bench.reserved()) == 2
+
+
+@pytest.mark.parametrize(
+    ("guard", "policy"),
+    [
+        pytest.param("", "max_disruptive_acts: {count: 3, per: 1h}", id="acts of all playbooks"),
+        pytest.param("max_targets: {count: 3, per: 1h}", "", id="targets of one playbook"),
+        pytest.param("max_targets: {percent: 15, of: trainers, per: 1h}", "", id="a share of a fleet"),
+        pytest.param("", "breaker: {percent: 15, of: trainers, within: 1h}", id="a breaker"),
+    ],
+)
+def test_reserve_when_64_threads_want_what_three_may_have_then_three_get_it(
+    bench: Any, guard: str, policy: str
+) -> None:
+    plans(bench, 64, "c{}", limit=100, guard=guard, policy=policy)
+    assert reserve_at_once(bench) == {Word.ALLOW: 3, Word.WAIT: 61}
+    assert len(bench.reserved()) == 3
+    assert len(bench.events("breaker_tripped")) == ("breaker" in policy)
 
 
 def test_reserve_when_many_threads_want_one_target_then_one_gets_it(bench: Any) -> None:
