@@ -46,8 +46,9 @@ def plan(
       remediator plan delivery.json
       remediator plan alertname=GPUMemoryLeakSlope hostname=gpu-07
 
-    For each alert: the playbooks that match, their steps, the verdict with every reason, what would be touched and its
-    state now; and why the other playbooks do not match. Limits are counted from the store as it is now.
+    For each alert: the playbooks that match, their steps on every rung, what would be touched and its state now, what
+    each condition says now, who is asked first and what is taken back; the verdict with every reason; and why the other
+    playbooks do not match. Limits are counted from the store as it is now.
     """
     body = _body(words, alert, annotation)
     from remediator.app import build_dry_app  # only now: it loads everything, and wrong usage is said at once
@@ -121,22 +122,78 @@ def _print_match(match: Mapping[str, Any]) -> None:
             "subject": value_text(match["per"]),
             "mode": match["mode"],
             "hold": match["hold"],
+            "asks first": _approval_text(match.get("approval"), "before each rung" if match.get("ladder") else ""),
+            "ladder": _ladder_text(match.get("ladder")),
+            "fleets": ", ".join(_fleet_text(fleet) for fleet in match.get("fleets", [])),
             "run id": match["run_id"],
         },
         4,
     )
     if refused := match.get("refused"):
         fold(f"refused ({refused['reason']}): {refused['detail']}", 4, "red")
-    for heading, steps in (("steps", match["steps"]), ("when it is over", match["resolved"])):
+    for condition in match.get("require", []):
+        _print_condition("must hold before it acts", condition, "", 4)
+    for heading, steps in (*_by_rung(match), ("when it is over", match["resolved"])):
         if steps:
             fold(heading, 4, "bold")
             for number, step in enumerate(steps, start=1):
                 _print_step(number, step)
     for check in match.get("verify", []):
-        fold(f"it helped if the alert is resolved within {check['within']}", 4)
+        _print_check("it helped if", check, 4)
     if match.get("open_subject"):
         fold("these values have an open subject, and so their one run: a delivery now would start none", 4, "yellow")
     _print_verdict(match.get("verdict"))
+
+
+def _by_rung(match: Mapping[str, Any]) -> list[tuple[str, list[Mapping[str, Any]]]]:
+    """Headings and steps: one list without a ladder, else one for each rung."""
+    ladder = match.get("ladder")
+    if not ladder:
+        return [("steps", match["steps"])]
+    starts_at = ladder["starts_at"]
+    return [
+        (f"rung {rung}, where it would begin" if rung == starts_at else f"rung {rung}", steps)
+        for rung in ladder["rungs"]
+        if (steps := [step for step in match["steps"] if step["rung"] == rung])
+    ]
+
+
+def _approval_text(approval: Mapping[str, Any] | None, when: str) -> str:
+    if not approval:
+        return ""
+    return ", ".join(part for part in (" ".join(approval["ask"]), when, f"a yes within {approval['expires']}") if part)
+
+
+def _ladder_text(ladder: Mapping[str, Any] | None) -> str:
+    return f"{len(ladder['rungs'])} rungs, one higher when it is back within {ladder['within']}" if ladder else ""
+
+
+def _fleet_text(fleet: Mapping[str, Any]) -> str:
+    return f"{fleet['name']}: {fleet['size'] or 'not known, ' + fleet['problem']}"
+
+
+def _print_condition(what: str, condition: Mapping[str, Any], when: str, indent: int) -> None:
+    """What is to be, what it is now, and the query in its own words."""
+    fold(f"{what}: {condition['now']}{when}", indent)
+    fold(" ".join(condition["query"].split()), indent + 2, "dim")
+
+
+def _print_check(what: str, check: Mapping[str, Any], indent: int) -> None:
+    if check.get("alert"):
+        fold(f"{what} the alert is resolved within {check['within']}", indent)
+        return
+    settle = f", looked at after {check['settle']}" if check["settle"] != "0s" else ""
+    holds = f", for {check['holds']}" if check["holds"] != "0s" else ""
+    _print_condition(what, check, f"{settle}{holds}, within {check['within']}", indent)
+
+
+def _print_undo(undo: Mapping[str, Any] | None) -> None:
+    if not undo:
+        return
+    when = f"{undo['after']} after the alert is resolved" if undo["when"] == "resolved" else "never by itself"
+    fold(f"taken back: {when}; stays {undo['at_most']} at most", 9)
+    for condition in undo["require"]:
+        _print_condition("must hold for that", condition, "", 9)
 
 
 def _print_step(number: int, step: Mapping[str, Any]) -> None:
@@ -150,9 +207,13 @@ def _print_step(number: int, step: Mapping[str, Any]) -> None:
             "timeout": step["timeout"],
             "retry": _retry_text(step["retry"]),
             "on failure": step["on_failure"],
+            "asks first": _approval_text(step.get("approval"), ""),
         },
         9,
     )
+    for check in step.get("verify", []):
+        _print_check("done if", check, 9)
+    _print_undo(step.get("undo"))
     for target in step["targets"]:
         fold(f"touches {_target_text(target)}", 9)
     for target in step.get("affects", []):
@@ -181,6 +242,8 @@ def _print_verdict(verdict: Mapping[str, Any] | None) -> None:
     if not verdict:
         return
     fold(f"verdict: {verdict['word']}", 4, "bold " + _STYLES.get(verdict["word"], ""))
+    for breaker in verdict.get("trips", []):
+        fold(f"this act would trip the breaker {breaker}, and nothing would act until a person resets it", 6, "red")
     # The reasons against it first, then what else was asked.
     allowing = [answer for answer in verdict["answers"] if answer["word"] == "allow"]
     for answer in [*verdict["reasons"], *allowing]:

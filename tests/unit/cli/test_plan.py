@@ -135,6 +135,80 @@ def test_plan_when_an_alert_matches_then_shows_the_whole_plan_in_80_columns(monk
     )
 
 
+CONDITION = {"name": "temp_c", "query": "max(\n  temp)", "below": "82", "now": "temp_c is 91, must be below 82"}
+WATCHED = {**CONDITION, "settle": "3m", "holds": "2m", "within": "8m"}
+CAP: dict[str, Any] = {
+    **STEP,
+    "name": "cap",
+    "rung": 1,
+    "targets": [],
+    "approval": {"ask": ["oncall"], "expires": "4h"},
+    "verify": [{**WATCHED, "settle": "0s"}],
+    "undo": {"when": "resolved", "after": "10m", "at_most": "12h", "require": [CONDITION]},
+}
+LADDER = {
+    **MATCH,
+    "ladder": {"within": "6h", "starts_at": 2, "rungs": [1, 2]},
+    "approval": {"ask": ["oncall", "boss"], "expires": "30m"},
+    "fleets": [{"name": "gpus", "size": 25, "problem": ""}, {"name": "dpus", "size": 0, "problem": "no answer"}],
+    "require": [CONDITION],
+    "steps": [CAP, {**CAP, "name": "stop", "rung": 2, "undo": {**CAP["undo"], "when": "never", "require": []}}],
+    "verify": [WATCHED, {"alert": "resolved", "within": "1h"}],
+    "verdict": {"word": "wait", "trips": ["site"], "reasons": [], "answers": []},
+}
+
+
+def test_plan_when_it_has_rungs_conditions_approvals_and_undo_then_shows_them_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    result = plan({"alerts": [{**ALERT, "matches": [LADDER]}], "bad_alerts": []}, monkeypatch)
+
+    assert result.stdout.partition("    mode ")[2] == (
+        "       enforce\n"
+        "    hold        10m\n"
+        "    asks first  oncall boss, before each rung, a yes within 30m\n"
+        "    ladder      2 rungs, one higher when it is back within 6h\n"
+        "    fleets      gpus: 25, dpus: not known, no answer\n"
+        "    run id      4f1d\n"
+        "    must hold before it acts: temp_c is 91, must be below 82\n"
+        "      max( temp)\n"
+        "    rung 1\n"
+        "      1. cap: restart container trainer-0 on gpu-07\n"
+        "         action      docker.restart\n"
+        "         params      host=gpu-07 container=trainer-0\n"
+        "         timeout     8m\n"
+        "         retry       4 attempts, 2s to 30s apart, none later than 15m\n"
+        "         on failure  stop\n"
+        "         asks first  oncall, a yes within 4h\n"
+        "         done if: temp_c is 91, must be below 82, for 2m, within 8m\n"
+        "           max( temp)\n"
+        "         taken back: 10m after the alert is resolved; stays 12h at most\n"
+        "         must hold for that: temp_c is 91, must be below 82\n"
+        "           max( temp)\n"
+        "    rung 2, where it would begin\n"
+        "      1. stop: restart container trainer-0 on gpu-07\n"
+        "         action      docker.restart\n"
+        "         params      host=gpu-07 container=trainer-0\n"
+        "         timeout     8m\n"
+        "         retry       4 attempts, 2s to 30s apart, none later than 15m\n"
+        "         on failure  stop\n"
+        "         asks first  oncall, a yes within 4h\n"
+        "         done if: temp_c is 91, must be below 82, for 2m, within 8m\n"
+        "           max( temp)\n"
+        "         taken back: never by itself; stays 12h at most\n"
+        "    it helped if: temp_c is 91, must be below 82, looked at after 3m, for 2m,\n"
+        "    within 8m\n"
+        "      max( temp)\n"
+        "    it helped if the alert is resolved within 1h\n"
+        "    verdict: wait\n"
+        "      this act would trip the breaker site, and nothing would act until a person\n"
+        "      resets it\n"
+        "\n"
+        "  does not match:\n"
+        '    xid: alertname = "GPUXid": it is "GPUMemoryLeakSlope"\n'
+    )
+
+
 @pytest.mark.parametrize(
     ("changes", "line", "code"),
     [
