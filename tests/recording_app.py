@@ -78,6 +78,12 @@ class RecordingApp:
     def settle(self, run_id: str, happened: bool, actor: str, reason: str) -> dict[str, Any]:
         return self._call("settle", run_id, happened, actor, reason, default={"run_id": run_id})
 
+    def undo(self, run_id: str, step: str, actor: str, reason: str) -> dict[str, Any]:
+        return self._call("undo", run_id, step, actor, reason, default={"run_id": run_id})
+
+    def leases(self, limit: int, *, is_all: bool) -> list[dict[str, Any]]:
+        return self._call("leases", limit, is_all, default=[{"lease_id": "l1"}])
+
     def approve(self, run_id: str, actor: str, reason: str, question: int = 0) -> dict[str, Any]:
         said = {"run_id": run_id, "question": 7, "key": "rung.0", "answer": "given", "by": actor}
         return self._call("approve", run_id, actor, reason, question, default=said)

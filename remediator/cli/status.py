@@ -26,6 +26,7 @@ STATUS_NAMES = (
     "open_subjects",
     "adopted_subjects",
     "deliveries_waiting",
+    "open_leases",
     "audit",
     "unsettled_runs",
     "open_runs",
@@ -73,6 +74,7 @@ def print_status(status: Mapping[str, Any]) -> None:
             "open subjects": status["open_subjects"],
             "adopted subjects, not acted on": status["adopted_subjects"],
             "deliveries waiting": status["deliveries_waiting"],
+            "changes to be taken back": status["open_leases"],
             "audit head": f"{status['audit']['seq']}:{status['audit']['hash']}",
         }
     )

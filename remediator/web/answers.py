@@ -131,6 +131,7 @@ class Status(BaseModel):
     open_subjects: Count
     adopted_subjects: Annotated[Count, Field(description="Fired before a playbook could act on them.")]
     deliveries_waiting: Annotated[Count, Field(description="Committed and not handled yet.")]
+    open_leases: Annotated[Count, Field(description="Changes that are still to be taken back.")]
     runs_by_phase: dict[Phase, Count]
     open_runs: Annotated[list[Run], Field(description="At most 100, newest first.")]
     unsettled_runs: Annotated[list[RunId], Field(description="Of unknown outcome: a person has to settle them.")]
@@ -176,6 +177,52 @@ class Noted(BaseModel):
 
     run_id: RunId
     noted_by: str
+
+
+class Asked(BaseModel):
+    """A change that is to be taken back."""
+
+    lease_id: str
+    step: str
+    action: str
+    target: str
+    waits_for: Annotated[str, Field(description='What it waits for; "" = it goes now.')]
+
+
+class UndoRequested(BaseModel):
+    """What a run changed is to be taken back."""
+
+    run_id: RunId
+    requested_by: str
+    leases: Annotated[list[Asked], Field(description="The youngest first.")]
+
+
+class Lease(BaseModel):
+    """A change that ends."""
+
+    lease_id: str
+    run_id: RunId
+    playbook: str
+    per: Per
+    step: str
+    action: str
+    target: str
+    state: Annotated[
+        Literal["open", "released", "kept", "undone", "drifted", "reverted"],
+        Field(description="released: goes with the lease above it; kept: beyond its time; the last three: closed."),
+    ]
+    before: Annotated[dict[str, JsonValue], Field(description="What an undo brings back.")]
+    after: Annotated[dict[str, JsonValue], Field(description="What the target was last left in.")]
+    when: UndoWhen
+    after_resolve: Duration
+    opened_at: Time
+    at_most_at: Annotated[TimeOrNothing, Field(description='When it ends at the latest; "" = a person ends it.')]
+    due_at: Annotated[TimeOrNothing, Field(description='When it is looked at next; "" when only an event wakes it.')]
+    kept_at: TimeOrNothing
+    requested_by: Annotated[str, Field(description='Who asked for its undo; "" for nobody.')]
+    retry_at: Annotated[TimeOrNothing, Field(description="When an undo that failed is tried again.")]
+    closed_at: TimeOrNothing
+    detail: Annotated[str, Field(description="How it was closed, in words.")]
 
 
 class Settled(BaseModel):

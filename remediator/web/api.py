@@ -14,7 +14,17 @@ from werkzeug.exceptions import BadRequest, ServiceUnavailable
 from remediator.errors import RequestError
 from remediator.settings import Role
 from remediator.web.auth import needs, refuse_browsers
-from remediator.web.bodies import AnswerBody, NoteBody, ReasonBody, ResumeBody, RunBody, RunsQuery, SettleBody
+from remediator.web.bodies import (
+    AnswerBody,
+    LeasesQuery,
+    NoteBody,
+    ReasonBody,
+    ResumeBody,
+    RunBody,
+    RunsQuery,
+    SettleBody,
+    UndoBody,
+)
 from remediator.web.openapi import openapi_document
 
 if TYPE_CHECKING:
@@ -75,6 +85,21 @@ def api_routes(app: App, is_draining: Callable[[], bool]) -> Blueprint:
     def post_settle(run_id: str) -> Response:
         body = read(SettleBody)
         return jsonify(app.settle(run_id, body.happened, g.caller.actor(body.by), body.reason))
+
+    @routes.post("/api/v1/runs/<run_id>/undo")
+    @needs(Role.OPERATE)
+    def post_undo(run_id: str) -> Response:
+        body = read(UndoBody)
+        return jsonify(app.undo(run_id, body.step, g.caller.actor(body.by), body.reason))
+
+    @routes.get("/api/v1/leases")
+    @needs(Role.VIEW)
+    def get_leases() -> Response:
+        try:
+            query = LeasesQuery.model_validate(request.args.to_dict())
+        except ValidationError as error:
+            raise unfit(error) from None
+        return jsonify(app.leases(query.limit, is_all=query.state == "all"))
 
     @routes.post("/api/v1/runs/<run_id>/approve")
     @needs(Role.OPERATE)

@@ -109,6 +109,23 @@ class SettleBody(ReasonBody):
     happened: bool = Field(description="Whether the change happened.")
 
 
+class UndoBody(ReasonBody):
+    """Take back what a run changed, and say why."""
+
+    step: Annotated[str, StringConstraints(max_length=200)] = Field(
+        default="", description='Of this step alone, by its name; "" = of all.'
+    )
+
+
+class LeasesQuery(BaseModel):
+    """Which leases to list."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    state: Literal["open", "all"] = Field(default="open", description="Which leases.")
+    limit: Annotated[int, Field(ge=1, le=MAX_RUNS)] = Field(default=DEFAULT_RUNS, description="How many, newest first.")
+
+
 class RunsQuery(BaseModel):
     """Which runs to list."""
 

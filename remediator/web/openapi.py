@@ -17,12 +17,14 @@ from remediator.web import answers
 from remediator.web.bodies import (
     AnswerBody,
     Delivery,
+    LeasesQuery,
     NoteBody,
     ReasonBody,
     ResumeBody,
     RunBody,
     RunsQuery,
     SettleBody,
+    UndoBody,
 )
 
 _ERRORS = {
@@ -49,6 +51,7 @@ _MODELS = (
     answers.DryRun,
     answers.Problem,
     answers.Health,
+    answers.Lease,
     answers.NotReloaded,
     answers.Noted,
     answers.Paused,
@@ -61,6 +64,7 @@ _MODELS = (
     answers.Started,
     answers.Status,
     answers.Taken,
+    answers.UndoRequested,
     AnswerBody,
     Delivery,
     NoteBody,
@@ -68,8 +72,9 @@ _MODELS = (
     ResumeBody,
     RunBody,
     SettleBody,
+    UndoBody,
 )
-_ABOUT_ONE_RUN = ("get_run", "post_approve", "post_cancel", "post_deny", "post_note", "post_settle")
+_ABOUT_ONE_RUN = ("get_run", "post_approve", "post_cancel", "post_deny", "post_note", "post_settle", "post_undo")
 _TEXT = {"type": "string"}
 _RUN_ID = {
     "name": "run_id",
@@ -161,6 +166,28 @@ def openapi_document() -> dict[str, Any]:
                     parameters=[_RUN_ID],
                     body=SettleBody,
                     errors=("404", "409", *_JSON),
+                )
+            },
+            "/api/v1/runs/{run_id}/undo": {
+                "post": _call(
+                    "post_undo",
+                    "Take back now what a run changed, whether its alert fires or not; also while paused.",
+                    answers.UndoRequested,
+                    role="operate",
+                    parameters=[_RUN_ID],
+                    body=UndoBody,
+                    errors=("404", "409", *_JSON),
+                )
+            },
+            "/api/v1/leases": {
+                "get": _call(
+                    "get_leases",
+                    "Changes that end, newest first.",
+                    {"type": "array", "items": _ref(answers.Lease)},
+                    role="view",
+                    parameters=_query(LeasesQuery),
+                    errors=("422",),
+                    run_id="/0/run_id",
                 )
             },
             "/api/v1/runs/{run_id}/approve": {

@@ -51,6 +51,7 @@ STATUS: dict[str, Any] = {
     "open_subjects": 1,
     "adopted_subjects": 0,
     "deliveries_waiting": 0,
+    "open_leases": 2,
     "runs_by_phase": {},
     "open_runs": [],
     "unsettled_runs": [],
@@ -144,6 +145,20 @@ def call(engine: Engine, *arguments: str, **environment: str) -> Result:
             "/api/v1/runs/..%2F..%2F-%2Freload%3Fx/cancel",
             {"reason": "wrong", "by": "alice"},
             id="a run's id stays one part of the path",
+        ),
+        pytest.param(
+            ["undo", "4f1d", "--reason", "the job needs it"],
+            {"run_id": "4f1d", "leases": []},
+            "/api/v1/runs/4f1d/undo",
+            {"step": "", "reason": "the job needs it", "by": "alice"},
+            id="undo",
+        ),
+        pytest.param(
+            ["undo", "4f1d", "--step", "cap", "--reason", "x", "--by", "bob"],
+            {"run_id": "4f1d", "leases": []},
+            "/api/v1/runs/4f1d/undo",
+            {"step": "cap", "reason": "x", "by": "bob"},
+            id="undo of one step",
         ),
         pytest.param(
             ["approve", "4f1d", "--reason", "a quiet hour"],

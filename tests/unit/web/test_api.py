@@ -31,6 +31,12 @@ Bearer = Callable[[str], dict[str, str]]
             ("settle", "r1", True, "bob (token operate-bot)", "seen"),
         ),
         ("/api/v1/runs/r1/settle", {"happened": False, "reason": "x"}, ("settle", "r1", False, "operate-bot", "x")),
+        ("/api/v1/runs/r1/undo", {"reason": "no"}, ("undo", "r1", "", "operate-bot", "no")),
+        (
+            "/api/v1/runs/r1/undo",
+            {"step": "cap", "reason": "no", "by": "bob"},
+            ("undo", "r1", "cap", "bob (token operate-bot)", "no"),
+        ),
         ("/api/v1/runs/r1/approve", {"reason": "yes"}, ("approve", "r1", "operate-bot", "yes", 0)),
         (
             "/api/v1/runs/r1/deny",

@@ -78,5 +78,5 @@ def test_openapi_when_calls_are_linked_then_to_those_that_there_are() -> None:
     links = {name for call in calls for name in call["responses"]["200"].get("links", {})}
 
     assert len(set(names)) == len(calls)
-    assert links == {"get_run", "post_approve", "post_cancel", "post_deny", "post_note", "post_settle"}
+    assert links == {"get_run", "post_approve", "post_cancel", "post_deny", "post_note", "post_settle", "post_undo"}
     assert links < {*names}
