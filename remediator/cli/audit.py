@@ -14,7 +14,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any, TypeVar
@@ -24,14 +23,14 @@ import click
 from remediator.cli.event_line import about
 from remediator.cli.event_text import print_data
 from remediator.cli.invocation import Invocation
+from remediator.cli.store_options import moment_option, reading, store_option
 from remediator.cli.terminal import complain, console, fold, fold_beside, json_option, print_fields, print_json, say
 from remediator.core.event import EventType, RecordedEvent
 from remediator.core.outcome import Outcome, RunOutcome
-from remediator.core.units import parse_duration
 from remediator.errors import RequestError, StoreUnavailableError
 from remediator.store import audit as log
 from remediator.store.audit import AuditFilter
-from remediator.store.engine import Snapshot, open_readonly
+from remediator.store.engine import Snapshot
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -46,23 +45,6 @@ _SEQ = re.compile(r"[0-9]{1,16}")
 _HEAD = re.compile(r"([1-9][0-9]{0,15}):([0-9a-f]{64})")
 
 
-def _moment(ctx: click.Context, param: click.Parameter, value: str | None) -> datetime | None:
-    """``7d`` (that long ago), or a date or time; without an offset it is UTC."""
-    if value is None:
-        return None
-    try:
-        return datetime.now(UTC) - parse_duration(value)
-    except ValueError:
-        pass
-    try:
-        moment = datetime.fromisoformat(value)
-    except ValueError:
-        raise click.BadParameter(
-            "write how long ago (7d, 1h30m) or a time (2026-01-31, 2026-01-31T14:00Z)", ctx, param
-        ) from None
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-
-
 def _head(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[int, str] | None:
     """``SEQ:HASH`` as ``export`` and ``verify`` print it."""
     if value is None:
@@ -71,16 +53,6 @@ def _head(ctx: click.Context, param: click.Parameter, value: str | None) -> tupl
     if found is None:
         raise click.BadParameter("write SEQ:HASH as 'remediator audit export' printed it", ctx, param)
     return int(found[1]), found[2]
-
-
-def _store_option(command: F) -> F:
-    return click.option(
-        "--store",
-        "store_url",
-        envvar="REMEDIATOR_STORE_URL",
-        metavar="URL",
-        help="sqlite:////absolute/path.db  [default: from the settings]",
-    )(command)
 
 
 def _filter_options(command: F) -> F:
@@ -98,8 +70,10 @@ def _filter_options(command: F) -> F:
         click.option("--outcome", default="", help="That ended so: succeeded, failed, …"),
         click.option("--target", default="", help="On this target, as docker:gpu-07/trainer-0."),
         click.option("--playbook", default="", help="Of this playbook."),
-        click.option("--until", callback=_moment, metavar="TIME", help="Before then."),
-        click.option("--since", callback=_moment, metavar="TIME", help="From then on: 7d ago, or 2026-01-31T14:00Z."),
+        click.option("--until", callback=moment_option, metavar="TIME", help="Before then."),
+        click.option(
+            "--since", callback=moment_option, metavar="TIME", help="From then on: 7d ago, or 2026-01-31T14:00Z."
+        ),
     ):
         command = option(command)
     return command
@@ -113,12 +87,12 @@ def audit() -> None:
 @audit.command("list")
 @_filter_options
 @click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="The newest so many.")
-@_store_option
+@store_option
 @json_option
 @click.pass_obj
 def list_(invocation: Invocation, /, limit: int, store_url: str | None, as_json: bool, **chosen: Any) -> None:
     """List events, the newest last."""
-    with _reading(invocation, store_url) as conn:
+    with reading(invocation, store_url) as conn:
         found = log.list_events(conn, _filters(conn, limit=limit, **chosen), newest_first=True)[::-1]
         hints = [] if found else _hints(conn, playbook=chosen["playbook"], outcome=chosen["outcome"])
     if as_json:
@@ -134,12 +108,12 @@ def list_(invocation: Invocation, /, limit: int, store_url: str | None, as_json:
 
 @audit.command()
 @click.argument("which", metavar="SEQ|RUN")
-@_store_option
+@store_option
 @json_option
 @click.pass_obj
 def show(invocation: Invocation, /, which: str, store_url: str | None, as_json: bool) -> None:
     """Show one event, or all that a run did (the first characters of its id will do)."""
-    with _reading(invocation, store_url) as conn:
+    with reading(invocation, store_url) as conn:
         found = [_event(conn, int(which))] if _SEQ.fullmatch(which) else log.events_of_run(conn, _run_id(conn, which))
     if as_json:
         print_json([log.as_dict(event) for event in found])
@@ -155,7 +129,7 @@ def show(invocation: Invocation, /, which: str, store_url: str | None, as_json: 
 @click.option(
     "--head", callback=_head, metavar="SEQ:HASH", help="An event kept elsewhere: finds a cut or rewritten tail."
 )
-@_store_option
+@store_option
 @json_option
 @click.pass_obj
 def verify(
@@ -171,7 +145,7 @@ def verify(
         with _lines(file) as lines:
             found = log.verify(_whole_export(lines), head, on_progress=progress.show)
     else:
-        with _reading(invocation, store_url) as conn:
+        with reading(invocation, store_url) as conn:
             found = log.verify(conn, head, on_progress=progress.show)
     progress.clear()
     if as_json:
@@ -204,7 +178,7 @@ def verify(
 @_filter_options
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="File.  [default: stdout]")
 @click.option("--force", is_flag=True, help="Replace the file if it is there.")
-@_store_option
+@store_option
 @click.pass_obj
 def export(invocation: Invocation, /, output: Path | None, force: bool, store_url: str | None, **chosen: Any) -> None:
     """Write events as JSON Lines that can be verified without the store; print the head to keep on stderr.
@@ -213,7 +187,7 @@ def export(invocation: Invocation, /, output: Path | None, force: bool, store_ur
     """
     if output is not None and output.exists() and not force:
         raise click.UsageError(f"{output} is there already: choose another name, or replace it with --force")
-    with _reading(invocation, store_url) as conn:
+    with reading(invocation, store_url) as conn:
         seq, digest = log.head(conn)
         lines = map(log.export_line, log.export(conn, _filters(conn, **chosen)))
         if output is None:
@@ -228,16 +202,6 @@ def export(invocation: Invocation, /, output: Path | None, force: bool, store_ur
 def _shown(line: bytes) -> bytes:
     """The same JSON in ASCII: on a terminal the exact characters of a label could be obeyed."""
     return json.dumps(json.loads(line)).encode() + b"\n"
-
-
-@contextmanager
-def _reading(invocation: Invocation, store_url: str | None) -> Iterator[Snapshot]:
-    store = open_readonly(store_url or invocation.settings_of_here().store_url)
-    try:
-        with store.read() as conn:
-            yield conn
-    finally:
-        store.close()
 
 
 @contextmanager

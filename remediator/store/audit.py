@@ -205,7 +205,7 @@ def append(conn: Connection, event: Event, after: tuple[int, str] | None = None)
 
 def events_of_run(conn: Connection, run_id: str) -> list[RecordedEvent]:
     """A run's events in their order: what ``fold`` takes."""
-    return [_recorded(*row) for row in _OF_RUN.run(conn, run=run_id)]
+    return [recorded_event(*row) for row in _OF_RUN.run(conn, run=run_id)]
 
 
 def list_events(
@@ -218,7 +218,7 @@ def list_events(
     """
     statement = _filtered(select(audit.c.seq, audit.c.body, audit.c.hash), filters)
     statement = statement.order_by(audit.c.seq.desc() if newest_first else audit.c.seq)
-    return [_recorded(row.seq, row.body, row.hash) for row in conn.execute(statement)]
+    return [recorded_event(row.seq, row.body, row.hash) for row in conn.execute(statement)]
 
 
 def run_ids(conn: Connection, prefix: str, *, limit: int) -> list[str]:
@@ -441,7 +441,12 @@ def _columns(event: Event) -> dict[str, str | int]:
     }
 
 
-def _recorded(seq: int, body: bytes, digest: str) -> RecordedEvent:
+def recorded_event(seq: int, body: bytes, digest: str) -> RecordedEvent:
+    """A row of the log as an event.
+
+    Raises:
+        StoreError: it is not as the engine wrote it.
+    """
     try:
         fields = json.loads(body)
         event = Event(

@@ -94,7 +94,7 @@ episode = Table(
 Index("episode_open", episode.c.label_key, unique=True, sqlite_where=text("ended_at IS NULL"))
 Index("episode_label_key", episode.c.label_key, episode.c.opened_at)
 Index("episode_fingerprint", episode.c.fingerprint, episode.c.opened_at)
-Index("episode_opened", episode.c.opened_at)
+Index("episode_ended", episode.c.ended_at, sqlite_where=text("ended_at IS NOT NULL"))
 Index("episode_last_word", episode.c.last_word_at, sqlite_where=text("ended_at IS NULL"))
 # With the table's name: it is asked beside another episode of the same label set.
 HAS_STALE_COPY = text("episode.stale_copy_at <> ''")

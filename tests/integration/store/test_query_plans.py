@@ -11,44 +11,60 @@ from typing import Any
 import pytest
 
 from plans import NOW as AT
-from plans import a_plan
+from plans import a_lease, a_plan
 from remediator.core.event import EventType
+from remediator.core.lease import How
 from remediator.core.outcome import RunOutcome
 from remediator.core.run import Phase
 from remediator.errors import Reason
-from remediator.store import audit, breakers, inbox, runs, subjects
+from remediator.store import audit, breakers, inbox, incidents, leases, runs, subjects
 from remediator.store.engine import Store
 from remediator.store.prepared import driver
 from remediator.store.writer import Tx
 
-GROWS = ("run", "audit", "episode", "subject", "subject_episode", "delivery", "act", "admission")
+GROWS = ("run", "audit", "episode", "subject", "subject_episode", "delivery", "act", "admission", "lease")
 """Tables that keep what is over."""
 
 SMALL = ("delivery_unhandled", "episode_open", "episode_last_word", "subject_open", "subject_not_closed")
 SMALL += ("episode_stale_copy", "run_not_closed", "run_admitted", "run_unknown")
+SMALL += ("lease_open_stack", "lease_open_target", "lease_open_values")
 """Partial indexes that hold only what goes on now: walking one of them whole is what they are for."""
+
+MODULES = (runs, subjects, inbox, audit, breakers, incidents, leases)
+
+LEASE = a_lease()
 
 ARGUMENTS: Mapping[str, Any] = {
     "able_key": "k",
+    "action": "docker.limit",
     "at": AT,
     "before": AT,
     "but_run": "r",
+    "by": "alice",
     "but_rung": 1,
     "case": "",
     "counts": True,
     "created_at": AT,
     "delivery_id": 1,
+    "detail": "",
+    "delivery_ids": [1, 2],
     "ending": "failed",
     "ends_at": AT,
+    "fingerprint": "f",
     "episode_id": "e",
     "episode_ids": ["e"],
+    "how": How.UNDONE,
+    "is_all": False,
     "is_disruptive": True,
     "key": "pause",
     "label_key": "l",
+    "lease_id": "l",
     "limit": 10,
     "n_disruptive": 1,
     "name": "site",
     "n_places": 2,
+    "new": LEASE,
+    "of": LEASE,
     "outcome": RunOutcome.SUCCEEDED,
     "per_key": "k",
     "phase": Phase.WAITING,
@@ -58,10 +74,15 @@ ARGUMENTS: Mapping[str, Any] = {
     "reason": Reason.NONE,
     "refs": ["docker:h/a"],
     "run_id": "r",
+    "run_ids": ["r"],
+    "retry_at": AT,
     "rung": 1,
     "since": AT,
+    "stack": LEASE.stack_id,
     "state": "open",
     "subject_id": "s",
+    "subject_ids": ["s"],
+    "target": "docker:h/a",
     "targets": {"docker:h/a": True},
     "value": {"by": "alice"},
     "waits_for": ["cooldown:cooldown"],
@@ -125,9 +146,7 @@ def _scans(store: Store, ask: Callable[[Tx], object]) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize(
-    "function", [found for module in (runs, subjects, inbox, audit, breakers) for found in _functions(module)]
-)
+@pytest.mark.parametrize("function", [found for module in MODULES for found in _functions(module)])
 def test_query_when_the_engine_asks_it_then_walks_no_table_that_grows(store: Store, function: Any) -> None:
     parameters = list(inspect.signature(function).parameters.values())
     given = {parameter.name: ARGUMENTS[parameter.name] for parameter in parameters[1:] if parameter.name in ARGUMENTS}

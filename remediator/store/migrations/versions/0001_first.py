@@ -98,6 +98,9 @@ def upgrade() -> None:
         sa.Column("listed_at", sa.Text(), server_default="", nullable=False),
         sa.PrimaryKeyConstraint("id"),
     )
+    op.create_index(
+        "episode_ended", "episode", ["ended_at"], unique=False, sqlite_where=sa.text("ended_at IS NOT NULL")
+    )
     op.create_index("episode_fingerprint", "episode", ["fingerprint", "opened_at"], unique=False)
     op.create_index("episode_label_key", "episode", ["label_key", "opened_at"], unique=False)
     op.create_index(
@@ -107,7 +110,6 @@ def upgrade() -> None:
         "episode_stale_copy", "episode", ["label_key"], unique=False, sqlite_where=sa.text("stale_copy_at <> ''")
     )
     op.create_index("episode_open", "episode", ["label_key"], unique=True, sqlite_where=sa.text("ended_at IS NULL"))
-    op.create_index("episode_opened", "episode", ["opened_at"], unique=False)
     op.create_table(
         "meta",
         sa.Column("key", sa.Text(), nullable=False),
