@@ -53,6 +53,13 @@ def people() -> Iterator[WebhookReceiver]:
 
 
 @pytest.fixture
+def heard() -> Iterator[WebhookReceiver]:
+    """Where the messages of one test's engines go."""
+    with WebhookReceiver() as receiver:
+        yield receiver
+
+
+@pytest.fixture
 def boxes(tmp_path: Path) -> Iterator[Boxes]:
     """Containers that keep a ledger of their starts, removed after the test."""
     made = Boxes(tmp_path / "ledgers")

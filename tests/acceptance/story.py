@@ -8,6 +8,7 @@ people are told and how runs end is all watched: what no row expects is a failur
 from __future__ import annotations
 
 import contextlib
+import json
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -104,6 +105,11 @@ def told(container: str, words: str, **window: float) -> Expected:
 def passes(seconds: float) -> Deed:
     """Time passes."""
     return Deed(words=f"{seconds:g} s pass", do=lambda: time.sleep(seconds))
+
+
+def titles(people: WebhookReceiver) -> list[str]:
+    """Of the messages that came, oldest first."""
+    return [str(json.loads(got.body)["title"]) for got in people.received]
 
 
 class DockerStarts:

@@ -34,11 +34,12 @@ STANDSTILL_S = 60
 
 WHOLE = {
     "tests/acceptance/test_storm.py": ("REMEDIATOR_TEST_STORM", 10_000),
+    "tests/acceptance/test_flapping.py": ("REMEDIATOR_TEST_STORM_OF_THREE", 5000),
     "tests/integration/test_playbook_folder.py": ("REMEDIATOR_TEST_PLAYBOOKS", 10_000),
     "tests/integration/web/test_attack.py": ("REMEDIATOR_TEST_ATTACK_EXAMPLES", 1_000),
     "tests/integration/store/test_audit_exports.py": ("REMEDIATOR_TEST_FLIP_EVERY", 1),
 }
-"""Of what ``make test`` does a part, the file, and the variable that makes it do all: groups of a storm, files in a
+"""Of what ``make test`` does a part, the file, and the variable that makes it do all: groups of a storm, alerts of which three may act, files in a
 folder of playbooks, random calls of each operation, and each bit of an audit export."""
 
 
