@@ -690,7 +690,7 @@ CHECKS = st.one_of(
     st.builds(
         lambda condition, times: {**condition, **times},
         CONDITIONS,
-        st.fixed_dictionaries({"within": st.just("2d")}, optional={"settle": DURATIONS, "holds": DURATIONS}),
+        st.fixed_dictionaries({"within": st.just("3d")}, optional={"settle": DURATIONS, "holds": DURATIONS}),
     ),
 )
 APPROVALS = st.fixed_dictionaries({"ask": st.just(["oncall"])}, optional={"expires": DURATIONS})
