@@ -23,14 +23,14 @@ from remediator.clients.prometheus import Prometheus
 from remediator.core.action import JsonValue
 from remediator.core.alert import RawDelivery
 from remediator.core.event import Event, EventType, RecordedEvent, utc_text
-from remediator.core.lease import PREFIX
+from remediator.core.lease import OPEN_STATES, PREFIX
 from remediator.core.run import Phase, Run
 from remediator.engine.breaker import Breakers
 from remediator.engine.clock import Clock, SystemClock
 from remediator.engine.conditions import Conditions
 from remediator.engine.dispatch import Dispatch, Duty
 from remediator.engine.dryrun import Wiring, dry_run
-from remediator.engine.execute import Executor
+from remediator.engine.execute import UNHEARD, Executor
 from remediator.engine.fleets import Fleets
 from remediator.engine.leases import Leases
 from remediator.engine.life import Life
@@ -44,7 +44,7 @@ from remediator.engine.recover import Keeper, recover
 from remediator.engine.reload import Reloader
 from remediator.engine.reserve import Reserver
 from remediator.engine.verify import Verifier
-from remediator.errors import PlaybooksRefusedError, RequestError, StoreUnavailableError
+from remediator.errors import PlaybooksRefusedError, RequestError, StoreError, StoreUnavailableError
 from remediator.loading import LoadContext, Loaded, load
 from remediator.settings import PrometheusServerSettings, Settings, notify_urls, read_secret_file, secret_values
 from remediator.store import Connection, audit, breakers, inbox, leases, room, runs, subjects
@@ -263,8 +263,9 @@ class App:
         executor = Executor(store, recorder, REGISTRY, clients, when, **({} if jitter is None else {"jitter": jitter}))
         verifier = Verifier(store, recorder, conditions)
         self.pipeline = Pipeline(
-            store, recorder, self._reloader, REGISTRY, reserver, executor, verifier, when, self._life, pause
-        )
+            store, recorder, self._reloader, REGISTRY, reserver, executor, verifier, when, self._life, pause,
+            settings.escalate_to,
+        )  # fmt: skip
         self._dispatch = Dispatch(self._advance, when, settings.workers, recorder.note_bug)
         executor.attach(self._dispatch.wake)
         self._leases = Leases(
@@ -452,10 +453,25 @@ class App:
             "inbox": "ok" if self._intake.is_alive else "the inbox thread does not run: restart the engine",
             "workers": "ok" if self._dispatch.is_alive else "a worker does not run: restart the engine",
             "engine": "stopping" if self._is_stopping else "ok",
+            "messages": self._reach(),
         }
-        # A bad playbook file leaves the whole old set in force: it shows, and takes nobody out of service.
-        vital = (value for name, value in checks.items() if name != "playbooks")
+        # A bad playbook file leaves the whole old set in force, and other deliveries may be acted on though nobody is
+        # told: both show, and take nobody out of service.
+        vital = (value for name, value in checks.items() if name not in ("playbooks", "messages"))
         return Readiness(is_ready=all(value == "ok" for value in vital), checks=checks)
+
+    def _reach(self) -> str:
+        """Whether the last escalation reached anybody; a message that arrived since says that the way is open again."""
+        try:
+            unheard = self._read(lambda conn: runs.get_control(conn, UNHEARD))
+        except StoreError:
+            return "ok"  # not known, and the store's own check says why
+        if unheard is None:
+            return "ok"
+        return (
+            f"the last escalation (run {unheard['run_id']}) reached nobody at {unheard['at'][:19]}Z: look at that run"
+            " (remediator runs --state all), and at notify in the settings"
+        )
 
     def reload(self, actor: str) -> dict[str, Any]:
         """Load the playbooks anew, all or nothing; see ``Reloader.reload``."""
@@ -656,6 +672,8 @@ class App:
         for phase in Phase:
             if phase is not Phase.CLOSED:
                 metrics.watch(metrics.open_runs.labels(phase.value), partial(self._n_runs_in, phase))
+        for state in OPEN_STATES:
+            metrics.watch(metrics.leases.labels(state), partial(self._n_leases, state))
         metrics.watch(metrics.due_runs, lambda: float(self._dispatch.counts()[0]))
         metrics.watch(metrics.overdue_runs, lambda: float(self._dispatch.counts()[1]))
 
@@ -673,6 +691,9 @@ class App:
     def _inbox_age_s(self) -> float:
         oldest = self._read(lambda conn: inbox.unhandled(conn, 1))
         return max(0.0, (self._clock.now() - oldest[0].received_at).total_seconds()) if oldest else 0.0
+
+    def _n_leases(self, state: str) -> float:
+        return float(self._read(leases.count_by_state).get(state, 0))
 
     def _n_runs_in(self, phase: Phase) -> float:
         return float(self._read(runs.count_by_phase).get(phase.value, 0))

@@ -121,6 +121,11 @@ class Metrics:
             "Messages that are not sent again, though their service refused them or gave no answer.",
             registry=registry,
         )
+        self.unheard_escalations = Counter(
+            "remediator_unheard_escalations",
+            "Escalations that were given up and reached nobody; those whom the settings name beside are tried then.",
+            registry=registry,
+        )
         self.action_duration = Histogram(
             "remediator_action_duration_seconds",
             "One attempt, by action.",
@@ -219,9 +224,26 @@ class Metrics:
             ("phase",),
             registry=registry,
         )
-        self.due_runs = Gauge("remediator_due_runs", "Runs with a due time, future or past.", registry=registry)
+        self.due_runs = Gauge(
+            "remediator_due_runs", "Runs and leases with a due time, future or past.", registry=registry
+        )
         self.overdue_runs = Gauge(
-            "remediator_overdue_runs", "Runs whose due time has passed and that no worker has taken.", registry=registry
+            "remediator_overdue_runs",
+            "Runs and leases whose due time has passed and that no worker has taken.",
+            registry=registry,
+        )
+        self.leases = Gauge(
+            "remediator_leases",
+            "Changes that are still to be taken back: open, released (it goes with a younger one on the same target),"
+            " kept (beyond its time: it still fires, or it is not safe).",
+            ("state",),
+            registry=registry,
+        )
+        self.undos = Counter(
+            "remediator_undos",
+            "Undos that ended, by action and outcome; one that failed or is unknown is tried again.",
+            ("action", "outcome"),
+            registry=registry,
         )
         Info("remediator_build", "Version of this engine.", registry=registry).info({"version": __version__})
         ProcessCollector(registry=registry)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from remediator.core.action import UndoWhen
+from remediator.core.lease import Lease
 from remediator.core.move import Situation
 from remediator.core.outcome import Outcome
-from remediator.core.plan import Plan, PlannedStep
+from remediator.core.plan import Plan, PlannedStep, Undo
 from remediator.core.playbook import GuardRules, OnFailure
 from remediator.core.policy import Limit, Mode
 from remediator.core.retry import RetryPolicy
@@ -110,3 +112,30 @@ def a_situation(**more: Any) -> Situation:
         "up_since": NOW - timedelta(days=1),
     }
     return Situation(**(given | more))
+
+
+def an_undo(**more: Any) -> Undo:
+    given: dict[str, Any] = {"when": UndoWhen.RESOLVED, "after": timedelta(minutes=10), "at_most": timedelta(hours=12)}
+    return Undo(**(given | more))
+
+
+def a_lease(name: str = "a", **more: Any) -> Lease:
+    given: dict[str, Any] = {
+        "id": name,
+        "run_id": f"run-{name}",
+        "playbook": "cap",
+        "per_key": "key",
+        "step": "steps.cap",
+        "action": "docker.limit",
+        "target": "docker:gpu-07/trainer-0",
+        "params": {},
+        "before": {"cpus": 4},
+        "left": {"cpus": 2},
+        "undo": an_undo(),
+        "prometheus": "",
+        "timeout": timedelta(minutes=5),
+        "is_by_hand": False,
+        "is_latched": False,
+        "opened_at": NOW,
+    }
+    return Lease(**(given | more))

@@ -30,6 +30,10 @@ PREFIX = "lease:"
 """Of the ids under which stacks are woken and due."""
 
 
+OPEN_STATES = ("open", "released", "kept")
+"""Of a lease that is not closed."""
+
+
 class How(StrEnum):
     """How a lease was closed."""
 

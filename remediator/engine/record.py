@@ -25,6 +25,10 @@ QUIET = frozenset({EventType.DELIVERY_RECEIVED})
 """Written at debug level: Alertmanager repeats itself for ever."""
 
 
+SHOWN = ("step", "attempt", "reason", "detail", "word", "rung", "breaker")
+"""Of an event's data, in its log line."""
+
+
 class Recorder:
     """Appends events.
 
@@ -38,6 +42,11 @@ class Recorder:
     def note_bug(self, where: str) -> None:
         """Count an error that nobody foresaw; whoever caught it has logged it and goes on."""
         self._metrics.unexpected_errors.labels(where).inc()
+
+    def note_unheard(self, run_id: str, what: str, problem: str) -> None:
+        """An escalation was given up and reached nobody: people do not know that a run ended without a fix."""
+        self._metrics.unheard_escalations.inc()
+        log.error("an escalation reached nobody", run_id=run_id, what=what, problem=problem)
 
     def append(self, tx: Tx, event: Event) -> RecordedEvent:
         """Append an event to the log, in this transaction.
@@ -103,6 +112,8 @@ class Recorder:
                 metrics.action_duration.labels(data["action"]).observe(data["duration_ms"] / 1000)
                 if data["action"] == "notify.send" and event.outcome == Outcome.FAILED and not data["retry_at"]:
                     metrics.lost_messages.inc()
+            case EventType.UNDO_FINISHED:
+                metrics.undos.labels(data["action"], event.outcome).inc()
             case EventType.ALERT_UNMATCHED:
                 metrics.unmatched_alerts.inc()
             case _:
@@ -118,7 +129,10 @@ class Recorder:
             "playbook": event.playbook,
             "target": event.target,
             "outcome": event.outcome,
-            **{name: data[name] for name in ("step", "attempt", "reason", "detail", "word") if name in data},
+            **{name: data[name] for name in SHOWN if name in data},
         }
+        if event.type is EventType.VERDICT_GIVEN:
+            fields["reasons"] = ", ".join(dict.fromkeys(answer["reason"] for answer in data["reasons"]))
+            fields["detail"] = "; ".join(answer["detail"] for answer in data["reasons"])
         shown = {name: value for name, value in fields.items() if value not in ("", 0)}
         (log.debug if event.type in QUIET else log.info)(event.type.value, **shown)

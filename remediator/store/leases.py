@@ -167,9 +167,9 @@ def stop_undo(conn: Connection, lease_id: str, retry_at: datetime) -> None:
     _STOP.run(conn, row=lease_id, again=utc_text(retry_at))
 
 
-def leave(conn: Connection, lease_id: str, state: Mapping[str, Any]) -> None:
+def leave(conn: Connection, lease_id: str, left: Mapping[str, Any]) -> None:
     """The target was left in this state when the lease above it was undone."""
-    _LEAVE.run(conn, row=lease_id, state=_json(state))
+    _LEAVE.run(conn, row=lease_id, state=_json(left))
 
 
 def set_due(conn: Connection, stack: str, at: datetime | None) -> None:
@@ -252,7 +252,7 @@ def list_leases(conn: Connection, limit: int, *, is_all: bool) -> list[LeaseRow]
         .join(run, run.c.id == lease.c.run_id)
         .join(subject, subject.c.id == run.c.subject_id)
         .outerjoin(due, (due.c.kind == "lease") & (due.c.id == stack) & lease.c.closed_at.is_(None))
-        .order_by(lease.c.number.desc())
+        .order_by(lease.c.opened_at.desc(), lease.c.number.desc())
         .limit(limit)
     )
     if not is_all:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from remediator.cli import cli
 from remediator.clients.fake import Fails
 from remediator.clients.ports import CpuLimit
 from remediator.engine.dispatch import Duty
 from remediator.errors import RequestError
+from remediator.web import answers
 
 CAP = """
 steps: [{name: cap, action: docker.limit, params: {container: "{{ labels.container_name }}", cpus: 2}}]
@@ -378,6 +382,10 @@ def two_playbooks(bench: Any) -> None:
     assert (cpus(bench), leases(bench)) == (1, [("cap", "open"), ("less", "open")])
 
 
+def run_of(bench: Any, playbook: str) -> str:
+    return str(next(row["run_id"] for row in bench.runs() if row["playbook"] == playbook))
+
+
 def test_stack_when_the_lower_one_is_due_then_it_is_released_and_goes_with_the_one_above(bench: Any) -> None:
     two_playbooks(bench)
     resolve(bench)
@@ -425,8 +433,7 @@ def test_stack_when_others_changed_it_then_the_whole_of_it_closes_and_each_run_t
 
 def test_stack_when_a_person_asks_for_the_lower_one_then_it_waits_for_the_one_above_and_says_so(bench: Any) -> None:
     two_playbooks(bench)
-    lower = next(row["run_id"] for row in bench.runs() if row["playbook"] == "cap")
-    upper = next(row["run_id"] for row in bench.runs() if row["playbook"] == "other")
+    lower, upper = run_of(bench, "cap"), run_of(bench, "other")
     answer = bench.engine.undo(lower, "", "alice", "x")
     assert answer["leases"][0]["waits_for"] == f"the younger lease of run {upper} on the same target"
     bench.after("1h")
@@ -528,6 +535,66 @@ def test_undo_when_another_run_has_the_target_then_it_waits_for_its_end(bench: A
     assert cpus(bench) == 2
     resolve(bench, alertname="Hang")
     assert (cpus(bench), state(bench)) == (0, "undone")
+
+
+# -- what people see ---------------------------------------------------------------------------------------------------
+
+
+def test_leases_command_when_no_engine_runs_then_it_reads_the_store(
+    bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two_playbooks(bench)
+    resolve(bench)
+    bench.after("30m")
+    monkeypatch.setenv("REMEDIATOR_STORE_URL", f"sqlite:///{bench.folder}/r.db")
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def call(*arguments: str) -> str:
+        answer = CliRunner().invoke(cli, ["leases", *arguments])
+        assert answer.exit_code == 0, answer.output
+        return answer.stdout
+
+    assert call().splitlines() == [
+        f"docker.limit {TARGET}  open",
+        f"    run {run_of(bench, 'other')}, step less",
+        "    other: host=gpu-07 container_name=trainer-0",
+        "    cpu quota us 200000 → 100000",
+        "    since 2026-03-01T12:02:00.000000Z, goes 10m after a resolve, at the latest at 2026-03-02T00:02:00.000000Z",
+        f"docker.limit {TARGET}  released",
+        f"    run {run_of(bench, 'cap')}, step cap",
+        "    cap: host=gpu-07 container_name=trainer-0",
+        "    cpu quota us 0 → 200000",
+        "    since 2026-03-01T12:01:00.000000Z, its time has come: it goes with the younger one on the same target",
+    ]
+    shown = json.loads(call("--json"))
+    assert shown == bench.engine.leases(100, is_all=False)
+    for lease in shown:
+        answers.Lease.model_validate(lease)
+    assert bench.engine.status()["open_leases"] == 2
+    bench.engine.undo(run_of(bench, "other"), "", "alice", "x")
+    bench.engine.work()
+    assert call() == "nothing is to be taken back\n"
+    assert [line for line in call("--all").splitlines() if line.startswith("docker")] == [
+        f"docker.limit {TARGET}  undone"
+    ] * 2
+
+
+def test_undo_when_its_answer_is_held_against_its_description_then_it_fits(bench: Any) -> None:
+    capped(bench)
+    answers.UndoRequested.model_validate(bench.engine.undo(bench.run()["run_id"], "cap", "alice", "x"))
+
+
+def test_metrics_when_a_lease_opens_and_is_undone_then_they_say_so(bench: Any) -> None:
+    capped(bench)
+    registry = bench.engine.metrics.registry
+    assert registry.get_sample_value("remediator_leases", {"state": "open"}) == 1
+    bench.world.fail("docker.limit", Fails.TRANSIENT)
+    resolve(bench)
+    bench.after("20m")
+    assert registry.get_sample_value("remediator_leases", {"state": "open"}) == 0
+    for outcome in ("failed", "succeeded"):
+        labels = {"action": "docker.limit", "outcome": outcome}
+        assert registry.get_sample_value("remediator_undos_total", labels) == 1
 
 
 # -- over a restart ----------------------------------------------------------------------------------------------------

@@ -59,6 +59,7 @@ ARGUMENTS: Mapping[str, Any] = {
     "key": "pause",
     "label_key": "l",
     "lease_id": "l",
+    "left": {},
     "limit": 10,
     "n_disruptive": 1,
     "name": "site",

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plans import NOW
+from plans import NOW, a_lease, an_undo
 from remediator.core.action import UndoWhen
 from remediator.core.condition import Comparison, Condition
 from remediator.core.lease import (
@@ -28,7 +28,6 @@ from remediator.core.lease import (
     retry_at,
     split_stack_id,
 )
-from remediator.core.plan import Undo
 
 MINUTE = timedelta(minutes=1)
 HOUR = timedelta(hours=1)
@@ -36,33 +35,7 @@ COOL = Condition(name="temp_c", query="temp_c", comparison=Comparison.BELOW, bou
 HOT = (False, "temp_c is 85, must be below 78")
 
 
-def undo(**more: Any) -> Undo:
-    given: dict[str, Any] = {"when": UndoWhen.RESOLVED, "after": 10 * MINUTE, "at_most": 12 * HOUR}
-    return Undo(**(given | more))
-
-
-def a_lease(name: str = "a", **more: Any) -> Lease:
-    given: dict[str, Any] = {
-        "id": name,
-        "run_id": f"run-{name}",
-        "playbook": "cap",
-        "per_key": "key",
-        "step": "steps.cap",
-        "action": "docker.limit",
-        "target": "docker:gpu-07/trainer-0",
-        "params": {},
-        "before": {"cpus": 4},
-        "left": {"cpus": 2},
-        "undo": undo(),
-        "prometheus": "",
-        "timeout": 5 * MINUTE,
-        "is_by_hand": False,
-        "is_latched": False,
-        "opened_at": NOW,
-    }
-    return Lease(**(given | more))
-
-
+REQUIRES = {"undo": an_undo(require=(COOL,))}
 FIRES = Around(fires=True)
 QUIET = Around(fires=False)
 
@@ -97,34 +70,34 @@ ASKED = "require is asked"
         pytest.param({"is_by_hand": True}, FIRES, 12 * HOUR, KEPT, id="by hand, the same fires at at_most"),
         pytest.param({}, QUIET, HOUR, 12 * HOUR, id="expired: not a resolve"),
         pytest.param({}, QUIET, 12 * HOUR, BACK, id="expired, at at_most"),
-        pytest.param({"undo": undo(when=UndoWhen.NEVER)}, resolved(5), 99 * HOUR, None, id="never: not by itself"),
+        pytest.param({"undo": an_undo(when=UndoWhen.NEVER)}, resolved(5), 99 * HOUR, None, id="never: not by itself"),
         pytest.param(
-            {"undo": undo(when=UndoWhen.NEVER), "requested_at": NOW}, FIRES, HOUR, BACK, id="never, but asked for"
+            {"undo": an_undo(when=UndoWhen.NEVER), "requested_at": NOW}, FIRES, HOUR, BACK, id="never, but asked for"
         ),
         pytest.param({"requested_at": NOW}, FIRES, HOUR, BACK, id="asked for while it fires"),
-        pytest.param({"undo": undo(require=(COOL,))}, resolved(5), 15 * MINUTE, ASKED, id="its time: require is asked"),
+        pytest.param(REQUIRES, resolved(5), 15 * MINUTE, ASKED, id="its time: require is asked"),
         pytest.param(
-            {"undo": undo(require=(COOL,))}, resolved(5, required=HOT), 15 * MINUTE, 16 * MINUTE,
+            REQUIRES, resolved(5, required=HOT), 15 * MINUTE, 16 * MINUTE,
             id="require is false: again in a minute",
         ),
         pytest.param(
-            {"undo": undo(require=(COOL,))}, resolved(5, required=(True, "")), 15 * MINUTE, BACK, id="require holds"
+            REQUIRES, resolved(5, required=(True, "")), 15 * MINUTE, BACK, id="require holds"
         ),
         pytest.param(
-            {"undo": undo(require=(COOL,))}, resolved(5, required=HOT), 12 * HOUR, KEPT, id="require false at at_most"
+            REQUIRES, resolved(5, required=HOT), 12 * HOUR, KEPT, id="require false at at_most"
         ),
-        pytest.param({"undo": undo(require=(COOL,))}, QUIET, 12 * HOUR, ASKED, id="expired at at_most: require first"),
+        pytest.param(REQUIRES, QUIET, 12 * HOUR, ASKED, id="expired at at_most: require first"),
         pytest.param(
-            {"undo": undo(require=(COOL,)), "kept_at": NOW}, resolved(5, required=HOT), 13 * HOUR, 13 * HOUR + MINUTE,
+            REQUIRES | {"kept_at": NOW}, resolved(5, required=HOT), 13 * HOUR, 13 * HOUR + MINUTE,
             id="kept: require is asked on",
         ),
-        pytest.param({"requested_at": NOW, "undo": undo(require=(COOL,))}, FIRES, HOUR, BACK, id="asked: no require"),
+        pytest.param(REQUIRES | {"requested_at": NOW}, FIRES, HOUR, BACK, id="asked: no require"),
         pytest.param({"ends_at": NOW + 2 * HOUR}, FIRES, HOUR, 2 * HOUR, id="ends by itself, looked at then"),
         pytest.param({"ends_at": NOW + 2 * HOUR}, FIRES, 2 * HOUR, BACK, id="ends by itself, whatever fires"),
         pytest.param({"ends_at": NOW + 20 * HOUR}, FIRES, 12 * HOUR, BACK, id="ends by itself: never kept at at_most"),
         pytest.param({"ends_at": NOW + 2 * HOUR}, resolved(5), 15 * MINUTE, BACK, id="ends by itself, resolved before"),
         pytest.param(
-            {"ends_at": NOW + 2 * HOUR, "undo": undo(when=UndoWhen.NEVER)}, resolved(5), HOUR, 2 * HOUR,
+            {"ends_at": NOW + 2 * HOUR, "undo": an_undo(when=UndoWhen.NEVER)}, resolved(5), HOUR, 2 * HOUR,
             id="never, and ends by itself",
         ),
         pytest.param({"retry_at": NOW + 30 * MINUTE}, resolved(5), 20 * MINUTE, 30 * MINUTE, id="failed: not yet"),
@@ -149,7 +122,7 @@ def test_lease_by_its_times(more: dict[str, Any], around: Around, after: timedel
 
 
 def test_keep_when_require_is_false_then_says_the_number() -> None:
-    move = decide(a_lease(undo=undo(require=(COOL,))), resolved(5, required=HOT), 12 * HOUR)
+    move = decide(a_lease(undo=an_undo(require=(COOL,))), resolved(5, required=HOT), 12 * HOUR)
 
     assert isinstance(move, Keep)
     assert move.why == ("it was to end after 12h, and it is not safe to take it back: temp_c is 85, must be below 78")
@@ -170,7 +143,7 @@ def test_target_when_a_run_has_it_then_the_undo_waits() -> None:
 
 @pytest.mark.parametrize(("after", "expected"), [(10 * MINUTE, 10), (MINUTE, 1), (timedelta(0), 1)])
 def test_retry_when_an_undo_failed_then_comes_after_after_and_never_at_once(after: timedelta, expected: int) -> None:
-    assert retry_at(a_lease(undo=undo(after=after)), NOW) == NOW + expected * MINUTE
+    assert retry_at(a_lease(undo=an_undo(after=after)), NOW) == NOW + expected * MINUTE
 
 
 def test_stack_id_when_the_target_has_any_sign_in_it_then_is_read_back() -> None:

@@ -184,6 +184,17 @@ def test_runs_when_the_query_does_not_fit_then_422(
     assert engine.calls == []
 
 
+@pytest.mark.parametrize(("query", "call"), [("", ("leases", 100, False)), ("?state=all&limit=1", ("leases", 1, True))])
+def test_leases_when_listed_then_state_and_limit_reach_the_engine(
+    query: str, call: tuple[Any, ...], client: FlaskClient, engine: RecordingApp, bearer: Bearer
+) -> None:
+    answer = client.get(f"/api/v1/leases{query}", headers=bearer("view"))
+
+    assert answer.json == [{"lease_id": "l1"}]
+    assert engine.calls == [call]
+    assert client.get("/api/v1/leases?state=closed", headers=bearer("view")).status_code == 422
+
+
 def test_status_when_asked_then_the_engines(client: FlaskClient, bearer: Bearer) -> None:
     assert client.get("/api/v1/status", headers=bearer("view")).json == {"mode": "enforce"}
 
