@@ -223,7 +223,7 @@ class FakeWorld:
         Args:
             where: only where the query has this text, say a label's value; wins over what was said without.
         """
-        self._seen.setdefault(name, {})[where] = values
+        self._seen.setdefault(name, {})[where] = tuple(map(float, values))
 
     def misreads(self, name: str) -> None:
         """The query of this condition is no PromQL."""

@@ -90,7 +90,7 @@ def look(condition: Condition, reading: Reading) -> tuple[Seen, str]:
 
 def _number(value: float, condition: Condition) -> str:
     """Short for people, and never so short that it would belie what was seen: 0.8000001 is not below 0.8."""
-    if value.is_integer() and abs(value) < _EXACT:
+    if float(value).is_integer() and abs(value) < _EXACT:
         return str(int(value))
     short = f"{value:g}"
     return short if condition.is_met(float(short)) is condition.is_met(value) else repr(value)

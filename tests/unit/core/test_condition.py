@@ -48,6 +48,7 @@ def test_look_when_there_is_one_number_then_it_is_compared(
     [
         (Reading(values=(1.03,)), "ratio is 1.03, must be below 0.8"),
         (Reading(values=(1.0,)), "ratio is 1, must be below 0.8"),
+        (Reading(values=(5000,)), "ratio is 5000, must be below 0.8"),
         (Reading(values=(1 / 3,)), "ratio is 0.333333, must be below 0.8"),
         (Reading(values=(0.8000000001,)), "ratio is 0.8, must be below 0.8"),
         (Reading(values=(0.7999999999,)), "ratio is 0.7999999999, must be below 0.8"),
