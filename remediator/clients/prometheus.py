@@ -88,11 +88,11 @@ class Prometheus:
     def _refuse(self, status: int, body: Any) -> None:
         """Raise what an answer other than 200 says."""
         says = body if isinstance(body, dict) and body.get("status") == "error" else {}
-        text = cut(str(says.get("error", "")), _VENDOR_TEXT)
-        if status in (400, 422) and says.get("errorType") in BAD_QUERY:
+        kind, text = str(says.get("errorType", "")), cut(str(says.get("error", "")), _VENDOR_TEXT)
+        if status in (400, 422) and kind in BAD_QUERY:
             raise self._bad_query(text)
         what = f"HTTP {status}: {text}" if text else f"HTTP {status}"
-        if says.get("errorType") == "timeout":
+        if kind == "timeout":
             raise self._neighbour.no_answer(Failed.SILENT, what)
         raise self._neighbour.no_answer(STATUSES.get(status, Failed.BROKEN), what)
 
@@ -102,7 +102,8 @@ class Prometheus:
 
 def _number(sample: Any) -> float:
     """Of ``[time, "text"]``; the text is Go's: ``+Inf``, ``NaN`` and ``1e+06`` among them."""
-    _, text = sample
-    if not isinstance(text, str):
-        raise TypeError("a value is sent as text")
-    return float(text)
+    match sample:
+        case [int() | float(), str() as text]:
+            return float(text)
+        case _:
+            raise TypeError("a sample is a time and text")
