@@ -23,7 +23,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
+from typing import Any
 
 
 class Reason(StrEnum):
@@ -236,12 +238,14 @@ class ActionError(RemediatorError):
     Attributes:
         reason: closed enum, used as a metric label.
         target: what was to be touched, "" when not known.
+        after: what is known of the state after it, JSON; empty when nothing is.
     """
 
     reason: Reason = Reason.UNEXPECTED
 
     def __init__(self, message: str, *, target: str = "", reason: Reason | None = None) -> None:
         self.target = target
+        self.after: Mapping[str, Any] = {}
         if reason is not None:
             self.reason = reason
         super().__init__(message)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Annotated, ClassVar
 
@@ -60,16 +60,28 @@ class NotifySend:
 
     def apply(self, params: NotifySendParams, clients: Clients, before: State, timeout: timedelta) -> Change:
         timeout_s = timeout.total_seconds() / len(params.to)
-        problems: list[PermanentActionError | TransientActionError] = []
+        told: list[str] = []
+        problems: dict[str, PermanentActionError | TransientActionError] = {}
         for to in params.to:
             try:
                 clients.notifier.send(to, title=params.title, body=params.body, timeout_s=timeout_s)
             except (PermanentActionError, TransientActionError) as problem:
-                problems.append(problem)
+                problems[to] = problem
+            else:
+                told.append(to)
         if problems:
-            text = "; ".join(str(problem) for problem in problems)
-            # One that may have arrived must not be sent again for the sake of another.
-            is_final = any(isinstance(problem, PermanentActionError) for problem in problems)
-            kind = PermanentActionError if is_final else TransientActionError
-            raise kind(text, reason=Reason.NOTIFY) from problems[0]
-        return Change(changed=True, before=before, after={"told": list(params.to)})
+            raise _not_told(told, problems)
+        return Change(changed=True, before=before, after={"told": told})
+
+
+def _not_told(
+    told: Sequence[str], problems: Mapping[str, PermanentActionError | TransientActionError]
+) -> PermanentActionError | TransientActionError:
+    """The failure, with the fate of each target."""
+    text = "; ".join([*([f"{', '.join(told)} told"] if told else []), *(str(problem) for problem in problems.values())])
+    # One that may have arrived must not be sent again for the sake of another.
+    is_final = any(isinstance(problem, PermanentActionError) for problem in problems.values())
+    error = (PermanentActionError if is_final else TransientActionError)(text, reason=Reason.NOTIFY)
+    error.after = {"told": list(told), "not_told": list(problems)}
+    error.__cause__ = next(iter(problems.values()))
+    return error

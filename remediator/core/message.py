@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import assert_never
 
 from remediator.core.action import UndoWhen
-from remediator.core.move import waiting_text
+from remediator.core.move import OTHERS, waiting_text
 from remediator.core.outcome import Outcome, RunOutcome
 from remediator.core.plan import Plan, PlannedStep, Runs, Undo
 from remediator.core.run import Answer, Attempt, MessageKind, Question, Run
@@ -107,7 +107,8 @@ def _told(kind: MessageKind, run: Run, about: str) -> tuple[str, list[str]]:
             ]
         case MessageKind.REPORT | MessageKind.ESCALATE:
             what_now = _what_now(run) if kind is MessageKind.ESCALATE else []
-            return _ended(run), [_result(run), *_why(run.plan), *_done(run), *_still_changed(run), *what_now]
+            lines = [_result(run), *_why(run.plan), *_done(run), *_still_changed(run), *what_now]
+            return _ended(run), [*lines, *_instead_of(run.plan, about)]
     assert_never(kind)
 
 
@@ -308,6 +309,13 @@ def _what_now(run: Run) -> list[str]:
     told = WHAT_NOW_FOR.get(run.reason) or WHAT_NOW.get(run.outcome, [])
     lines = [line.format(run=run.plan.run_id) for line in told]
     return [f"What to do now: {lines[0]}", *lines[1:]] if lines else []
+
+
+def _instead_of(plan: Plan, about: str) -> list[str]:
+    """Why it comes to those who are not named for it."""
+    if about != OTHERS:
+        return []
+    return [f"This comes to you because it reached none of those whom it is for: {', '.join(plan.escalate_to)}."]
 
 
 def _moment(moment: datetime) -> str:

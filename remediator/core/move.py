@@ -81,6 +81,7 @@ class Situation:
         pause: a person stopped all acts.
         has_told: message kinds whose ending people were told of lately, so that they are not told again.
         is_reopened: the same values fired again after it, as another subject.
+        others_to_tell: whom the settings name for escalations, beside those whom the plan names.
         is_quiet: what people are told is told elsewhere; what is asked here is what else comes next.
         start_rung: where a run begins on its ladder, by how the last one for the same values went; 0 = no ladder.
     """
@@ -101,6 +102,7 @@ class Situation:
     heard: Heard | None = None
     has_told: frozenset[MessageKind] = frozenset()
     is_reopened: bool = False
+    others_to_tell: tuple[str, ...] = ()
     is_quiet: bool = False
     start_rung: int = 0
 
@@ -596,6 +598,7 @@ def _after_end(run: Run, now: Situation) -> Move:
     wakes: list[datetime] = []
     for told in (
         _message(run, MessageKind.ESCALATE, now) if is_to_escalate(run) else None,
+        _tell_others(run, now),
         _message(run, MessageKind.REPORT, now) if is_to_report(run) else None,
         _tell_of_breakers(run, now),
         *(_message(run, kind, now) for kind in run.lease_news if is_lease_news_told(run, kind)),
@@ -638,6 +641,25 @@ def _message(run: Run, kind: MessageKind, now: Situation) -> Tell | Skip | Sleep
     if kind is not MessageKind.REPORT and kind in now.has_told and not state.attempts:
         return Skip(message_key(kind), Reason.COOLDOWN, "people were told of this a moment ago")
     return _tell(run, kind, now.now)
+
+
+OTHERS = "next"
+"""What the escalation to those others is about."""
+
+
+def _tell_others(run: Run, now: Situation) -> Tell | Sleep | None:
+    """The escalation reached none of those whom the plan names: those whom the settings name beside them, once."""
+    if not has_reached_nobody(run, message_key(MessageKind.ESCALATE)) or not now.others_to_tell:
+        return None
+    if run.step(message_key(MessageKind.ESCALATE, OTHERS)).outcome is not None:
+        return None
+    return _tell(run, MessageKind.ESCALATE, now.now, OTHERS)
+
+
+def has_reached_nobody(run: Run, step_key: str) -> bool:
+    """Whether a message was given up and none of its tries is known to have reached anybody."""
+    state = run.step(step_key)
+    return state.outcome is Outcome.FAILED and not any(attempt.after.get("told") for attempt in state.attempts)
 
 
 def _tell(run: Run, kind: MessageKind, now: datetime, about: str = "") -> Tell | Sleep:

@@ -27,7 +27,7 @@ from remediator.core.plan import Actions, PlannedStep, params_of
 from remediator.core.policy import Policy
 from remediator.core.render import Context
 from remediator.core.retry import RetryPolicy
-from remediator.core.run import Attempt, MessageKind, Run
+from remediator.core.run import Attempt, MessageKind, Run, message_key
 from remediator.core.units import cut
 from remediator.engine.clock import Clock
 from remediator.engine.lending import DETAIL_LIMIT, close, new_lease, open_lease
@@ -47,6 +47,9 @@ from remediator.store.writer import Tx
 from remediator.telemetry import get_logger, redact
 
 log = get_logger(__name__)
+
+UNHEARD = "unheard"
+"""Key in ``control``: the last escalation, where it reached nobody and no message has arrived since."""
 
 LOOK_AGAIN = timedelta(seconds=5)
 """An attempt of unclear fate is looked at so often."""
@@ -305,6 +308,19 @@ class Executor:
             runs.release(tx.conn, plan.run_id)
         if told is not None and run.outcome is not None and result.outcome is Outcome.SUCCEEDED:
             runs.note_told(tx.conn, plan.playbook, plan.per_key, ending_of(told, run), now)
+        if step.is_message:
+            self._note_reach(tx, tried, result, now)
+
+    def _note_reach(self, tx: Tx, tried: _Tried, result: _Result, now: datetime) -> None:
+        """Keep that an escalation reached nobody, until the next message arrives."""
+        run, key = tried.run, tried.step.key
+        tries = [result.after, *(attempt.after for attempt in run.step(key).attempts[: tried.number - 1])]
+        if result.outcome is Outcome.SUCCEEDED or any(after.get("told") for after in tries):
+            if runs.get_control(tx.conn, UNHEARD) is not None:
+                runs.set_control(tx.conn, UNHEARD, None)
+        elif result.retry_at is None and key.startswith(message_key(MessageKind.ESCALATE)):
+            runs.set_control(tx.conn, UNHEARD, {"run_id": run.plan.run_id, "at": utc_text(now)})
+            tx.after_commit(lambda: self._recorder.note_unheard(run.plan.run_id, tried.step.describes, result.detail))
 
     def _lend(self, tx: Tx, tried: _Tried, result: _Result, now: datetime) -> None:
         """What was changed and can be taken back is a lease from now on."""
@@ -324,6 +340,7 @@ class Executor:
             reason=error.reason,
             detail=str(error),
             has_changed=has_changed,
+            after=error.after,
             retry_at=decide_retry(tried.step.retry, tried.number, error, first, self._clock.now(), self._jitter),
         )
 

@@ -10,7 +10,7 @@ here: a hold, a wait, a retry, a verification is a due time. Killed anywhere, th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import assert_never
@@ -22,6 +22,7 @@ from remediator.core.guard import Word
 from remediator.core.match import Match
 from remediator.core.message import message
 from remediator.core.move import (
+    OTHERS,
     Ask,
     Climb,
     Close,
@@ -46,7 +47,7 @@ from remediator.core.move import (
     tell_next_at,
 )
 from remediator.core.outcome import Outcome, RunOutcome
-from remediator.core.plan import Actions, PlannedStep, make_plan, pack_plan, planned_message
+from remediator.core.plan import Actions, Plan, PlannedStep, make_plan, pack_plan, planned_message
 from remediator.core.policy import Mode
 from remediator.core.retry import RetryPolicy
 from remediator.core.run import MessageKind, Phase, Run, fold, message_key, message_of, question_data
@@ -91,8 +92,10 @@ class Pipeline:
         clock: Clock,
         life: Life,
         pause: PauseSource,
+        escalate_to: Sequence[str] = (),
     ) -> None:
         self._store = store
+        self._escalate_to = escalate_to
         self._pause = pause
         self._ask_alertmanagers: Hear | None = None
         self._recorder = recorder
@@ -210,6 +213,7 @@ class Pipeline:
             heard=self._hear(run, subject, firing, last_word_at),
             has_told=frozenset(kind for kind, at in told.items() if at is not None and now < at + gap),
             is_reopened=is_reopened,
+            others_to_tell=self._others(plan),
             start_rung=start_rung,
         )
 
@@ -240,6 +244,10 @@ class Pipeline:
             return found
         return self._message(run, *message_of(step_key))
 
+    def _others(self, plan: Plan) -> tuple[str, ...]:
+        """Whom the settings name for escalations beside those whom the plan names."""
+        return tuple(to for to in self._escalate_to if to not in plan.escalate_to)
+
     def _message(self, run: Run, kind: MessageKind, about: str) -> PlannedStep:
         title, body = message(kind, run, about)
         match kind:
@@ -247,6 +255,8 @@ class Pipeline:
                 to = run.plan.report_to
             case MessageKind.APPROVAL:
                 to = run.questions[about].ask
+            case MessageKind.ESCALATE if about == OTHERS:
+                to = self._others(run.plan) or run.plan.escalate_to  # the settings may have changed since it began
             case _:
                 to = run.plan.escalate_to
         return planned_message(message_key(kind, about), to, title, body, self._actions, MESSAGE_RETRY)

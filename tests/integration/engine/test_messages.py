@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from remediator.clients.fake import Fails
+from remediator.errors import ActionError, PermanentActionError, Reason, TransientActionError
 
 RESTARTED = "docker.restart docker:gpu-07/trainer-0"
 
@@ -289,3 +290,114 @@ steps: [{{action: docker.stop, params: {{container: trainer-0}}}}]
     bench.engine.resume("alice", "go")
     bench.after("1m")
     assert len(bench.acts()) == 2
+
+
+# -- the escalation that fails
+
+
+def is_deaf(bench: Any, *names: str, fails: type[ActionError] = TransientActionError) -> None:
+    """Messages to these do not arrive."""
+    tell = bench.world.tell
+
+    def telling(to: str, *message: Any) -> None:
+        if to in names:
+            raise fails(f"notification target {to}: did not take the message", reason=Reason.NOTIFY)
+        tell(to, *message)
+
+    bench.world.tell = telling
+
+
+def fails_with(bench: Any, *others: str) -> None:
+    """A run that fails; the settings name these beside oncall, whom the playbook names."""
+    bench.world.fail("docker.restart", Fails.PERMANENT, times=9)
+    bench.restarts().start(escalate_to=list(others))
+    bench.after("1m")
+    bench.deliver(bench.fires(bench.leak()))
+
+
+def unheard(bench: Any) -> tuple[float, str, bool]:
+    """The metric, and what ``/readyz`` says."""
+    readiness = bench.engine.readiness()
+    counted = bench.engine.metrics.registry.get_sample_value("remediator_unheard_escalations_total")
+    return counted, readiness.checks["messages"], readiness.checks["store"] == "ok"
+
+
+@pytest.mark.parametrize("fails", [TransientActionError, PermanentActionError])
+def test_escalate_when_it_reaches_nobody_then_those_of_the_settings_are_told_once(
+    bench: Any, fails: type[ActionError]
+) -> None:
+    is_deaf(bench, "oncall", fails=fails)
+    fails_with(bench, "oncall", "ml-platform")
+    bench.after("2h")
+    assert bench.told() == ["ml-platform: FAILED: restart: trainer-0 gpu-07"]
+    body = bench.world.writes[-1].args["body"]
+    assert "This comes to you because it reached none of those whom it is for: oncall." in body
+    assert unheard(bench)[:2] == (1, "ok")  # the message that arrived says that the way is open
+
+
+def test_escalate_when_the_others_cannot_be_told_either_then_it_stops_and_is_loud(bench: Any) -> None:
+    is_deaf(bench, "oncall", "ml-platform")
+    fails_with(bench, "ml-platform")
+    bench.after("1h")
+    n_tries = len(bench.events("attempt_finished"))
+    bench.after("1d")
+    run_id = bench.run()["run_id"]
+    keys = [event.data["step"] for event in bench.events("attempt_started")]
+    assert keys == ["steps.restart", *["message.escalate"] * 3, *["message.escalate.next"] * 3]
+    assert len(bench.events("attempt_finished")) == n_tries
+    counted, said, _ = unheard(bench)
+    assert (counted, said.partition(" at ")[0]) == (2, f"the last escalation (run {run_id}) reached nobody")
+
+
+def test_escalate_when_it_reached_nobody_then_it_is_said_until_a_message_arrives_over_restarts(bench: Any) -> None:
+    hears = bench.world.tell
+    is_deaf(bench, "oncall")
+    fails_with(bench)
+    bench.after("1h")
+    bench.away("1m")
+    said, is_ready = unheard(bench)[1:]
+    assert "reached nobody at 2026-03-01T12:0" in said
+    assert is_ready
+    bench.world.tell = hears
+    bench.deliver(bench.fires(bench.leak("trainer-1")))
+    bench.after("1m")
+    assert unheard(bench)[1] == "ok"
+
+
+def test_escalate_when_one_of_two_is_reached_then_nobody_else_is_told(bench: Any) -> None:
+    is_deaf(bench, "oncall", fails=PermanentActionError)
+    bench.world.add_notify_target("boss")
+    steps = "steps: [{action: docker.restart, params: {container: trainer-0}}]\nescalate: {to: [oncall, ml-platform]}"
+    bench.world.fail("docker.restart", Fails.PERMANENT)
+    bench.restarts(steps=steps).start(
+        escalate_to=["boss"],
+        notify={name: {"urls": ["json://localhost"]} for name in ("oncall", "ml-platform", "boss")},
+    )
+    bench.deliver(bench.fires(bench.leak()))
+    bench.after("1h")
+    assert [line.partition(":")[0] for line in bench.told()] == ["ml-platform"]
+    [ended] = [event for event in bench.events("attempt_finished") if event.data["step"] == "message.escalate"]
+    assert ended.data["after"] == {"told": ["ml-platform"], "not_told": ["oncall"]}
+    assert ended.data["detail"].startswith("ml-platform told; notification target oncall: did not take")
+    assert unheard(bench)[:2] == (0, "ok")
+
+
+def test_escalate_when_the_engine_dies_while_it_tells_the_others_then_it_does_not_begin_anew(bench: Any) -> None:
+    is_deaf(bench, "oncall")
+    tell = bench.world.tell
+
+    def dies(to: str, *message: Any) -> None:
+        if to == "ml-platform":
+            raise SystemExit
+        tell(to, *message)
+
+    bench.world.tell = dies
+    fails_with(bench, "ml-platform")
+    with pytest.raises(SystemExit):
+        bench.after("1h")
+    bench.world.tell = tell
+    bench.away("1m")
+    bench.after("1d")
+    keys = [event.data["step"] for event in bench.events("attempt_started")]
+    assert keys.count("message.escalate.next") == 1
+    assert "reached nobody" in unheard(bench)[1]
