@@ -179,8 +179,7 @@ class Pipeline:
     def run(self, run_id: str) -> Run:
         """The run, folded from its events."""
         with self._store.read() as conn:
-            recorded = audit.events_of_run(conn, run_id)
-        return fold([one.event for one in sorted(recorded, key=lambda one: one.seq)])
+            return _fold(conn, run_id)
 
     def situation(self, run: Run) -> Situation:
         """What is going on around the run, in one snapshot."""
@@ -304,6 +303,8 @@ class Pipeline:
         now = self._clock.now()
 
         def work(tx: Tx) -> list[str]:
+            if run.open_question is not None and _fold(tx.conn, run.plan.run_id).open_question is None:
+                return []  # somebody answered at the last moment: the next look sees it
             end_run(tx, self._recorder, run.plan, run.n_events + 1, end, now)
             return [*self._may_go_on(tx.conn), *leases.stacks_on(tx.conn, run.planned_targets)]
 
@@ -422,6 +423,11 @@ class Pipeline:
             runs.set_phase(tx.conn, run.plan.run_id, Phase.CLOSED)
 
         self._store.write(work)
+
+
+def _fold(conn: Connection, run_id: str) -> Run:
+    recorded = audit.events_of_run(conn, run_id)
+    return fold([one.event for one in sorted(recorded, key=lambda one: one.seq)])
 
 
 def _duty_of(run: Run, move: Move) -> Duty:

@@ -39,8 +39,8 @@ WHOLE = {
     "tests/integration/web/test_attack.py": ("REMEDIATOR_TEST_ATTACK_EXAMPLES", 1_000),
     "tests/integration/store/test_audit_exports.py": ("REMEDIATOR_TEST_FLIP_EVERY", 1),
 }
-"""Of what ``make test`` does a part, the file, and the variable that makes it do all: groups of a storm, alerts of which
-three may act, files in a folder of playbooks, random calls of each operation, and each bit of an audit export."""
+"""Of what ``make test`` does a part, the file, and the variable that makes it do all: groups of a storm, alerts of
+which three may act, files in a folder, random calls of each operation, and each bit of an audit export."""
 
 
 def main() -> int:

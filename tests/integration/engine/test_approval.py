@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from remediator.errors import RequestError
+from remediator.core.move import Finish
+from remediator.core.run import Run
+from remediator.errors import Reason, RequestError
 
 if TYPE_CHECKING:
     from conftest import Bench
@@ -199,3 +201,24 @@ def test_approval_when_the_question_cannot_be_sent_then_it_expires_and_that_is_t
     bench.after("61m")
     assert bench.ended() == ("expired", "approval_expired")
     assert bench.told()[-1].startswith("oncall: ")
+
+
+def test_approval_when_it_is_given_in_the_moment_in_which_it_expires_then_the_log_does_not_say_both(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = asking(bench)
+    pipeline = bench.engine.pipeline
+    finish = pipeline._finish
+
+    def at_the_last_moment(run: Run, end: Finish) -> None:
+        if end.reason is Reason.APPROVAL_EXPIRED and not bench.events("approval_given"):
+            moment = bench.clock.moment
+            bench.clock.moment = run.questions["rung.0"].asked_at  # the answer's own look came first
+            bench.engine.approve(run_id, "alice", "just in time")
+            bench.clock.moment = moment
+        finish(run, end)
+
+    monkeypatch.setattr(pipeline, "_finish", at_the_last_moment)
+    bench.after("61m")
+    assert bench.acts() == [RESTART]
+    assert bench.ended() == ("succeeded", "none")
