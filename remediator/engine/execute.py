@@ -149,7 +149,7 @@ class Executor:
             self._begin_and_fail(run, step, number, as_action_error(error))
             return None
         refs = tuple(target.ref for target in targeting.targets)
-        drifted = self._drifted(step, action, refs, before)
+        drifted = self._drifted(run, step, params, refs, before)
         if drifted is not None:
             return drifted
         tried = _Tried(
@@ -207,18 +207,24 @@ class Executor:
         self._store.write(both)
 
     def _drifted(
-        self, step: PlannedStep, action: Action[Any], refs: tuple[str, ...], seen: Mapping[str, JsonValue]
+        self,
+        run: Run,
+        step: PlannedStep,
+        params: ActionParams,
+        refs: tuple[str, ...],
+        seen: Mapping[str, JsonValue],
     ) -> Finish | None:
         """The run's end where others have changed what was last left on its target: all that is lent there is closed.
 
         What the step would do is not done: its undo would bring back what nobody here had ever left.
         """
-        if step.undo is None:
+        if step.undo is None or self._changed_before(run, step, params, seen) is not None:
             return None
+        action = cast("UndoableAction[Any]", self._actions[step.action])
         for ref in refs:
             with self._store.read() as conn:
                 stack = leases.stack(conn, action.name, ref)
-            standing = cast("UndoableAction[Any]", action).standing(stack[-1].left, seen) if stack else Standing.AS_LEFT
+            standing = action.standing(stack[-1].left, seen) if stack else Standing.AS_LEFT
             if standing is not Standing.AS_LEFT:
                 how = How.DRIFTED if standing is Standing.DRIFTED else How.REVERTED
                 detail = f"{ref} is not as it was left ({how.value}): nothing is done to it, and nothing is taken back"
@@ -324,13 +330,33 @@ class Executor:
 
     def _lend(self, tx: Tx, tried: _Tried, result: _Result, now: datetime) -> None:
         """What was changed and can be taken back is a lease from now on."""
-        if tried.params is None or result.outcome is not Outcome.SUCCEEDED or not result.has_changed:
-            return
         plan, step = tried.run.plan, tried.step
-        lease = new_lease(plan, step, tried.number, tried.params, tried.refs, tried.before, result.after, now)
+        if tried.params is None or step.undo is None:
+            return
+        before: Mapping[str, JsonValue] | None = None
+        if result.outcome is Outcome.SUCCEEDED and result.has_changed:
+            before = tried.before
+        elif result.outcome is Outcome.UNCHANGED:
+            before = self._changed_before(tried.run, step, tried.params, result.after)
+        if before is None:
+            return
+        lease = new_lease(plan, step, tried.number, tried.params, tried.refs, before, result.after, now)
         if lease is not None:
             open_lease(tx, self._recorder, plan, tried.n + 2, lease)
             self._wake_later(tx, [lease.stack_id])
+
+    def _changed_before(
+        self, run: Run, step: PlannedStep, params: ActionParams, seen: Mapping[str, JsonValue]
+    ) -> Mapping[str, JsonValue] | None:
+        """As the target was before an attempt of unclear fate, where what is seen shows that it happened; else None.
+
+        The next attempt finds nothing left to change then, and what this run changed is lent all the same.
+        """
+        action = self._actions[step.action]
+        for attempt in run.step(step.key).attempts:
+            if attempt.has_changed and action.effect(params, attempt.before, seen) is Effect.HAPPENED:
+                return attempt.before
+        return None
 
     def _failure(self, tried: _Tried, error: ActionError, *, has_changed: bool = False) -> _Result:
         attempts = tried.run.step(tried.step.key).attempts

@@ -12,7 +12,7 @@ from remediator.cli import cli
 from remediator.clients.fake import Fails
 from remediator.clients.ports import CpuLimit
 from remediator.engine.dispatch import Duty
-from remediator.errors import RequestError
+from remediator.errors import RequestError, UnknownEffectError
 from remediator.web import answers
 
 CAP = """
@@ -535,6 +535,33 @@ def test_undo_when_another_run_has_the_target_then_it_waits_for_its_end(bench: A
     assert cpus(bench) == 2
     resolve(bench, alertname="Hang")
     assert (cpus(bench), state(bench)) == (0, "undone")
+
+
+@pytest.mark.parametrize("stacked", [False, True], ids=["alone", "on another lease"])
+def test_act_when_nobody_could_see_that_it_happened_then_it_is_lent_by_the_attempt_that_finds_it_done(
+    bench: Any, stacked: bool
+) -> None:
+    with_other(caps(bench)).start()
+    if stacked:
+        fire(bench)
+    act = bench.world.act
+
+    def acts(*args: Any) -> None:
+        bench.world.act = act
+        act(*args)
+        bench.world.set_away("gpu-07", is_away=True)
+        raise UnknownEffectError("the line went dead")
+
+    bench.world.act = acts
+    fire(bench, alertname="Hot")
+    bench.after("5m")
+    bench.world.set_away("gpu-07", is_away=False)
+    bench.after("1m")
+    assert bench.newest()["outcome"] == "unchanged"
+    assert leases(bench) == [("cap", "open")] * stacked + [("less", "open")]
+    resolve(bench, alertname="Hot")
+    bench.after("10m")
+    assert (cpus(bench), leases(bench)[-1]) == (2 if stacked else 0, ("less", "undone"))
 
 
 # -- what people see ---------------------------------------------------------------------------------------------------
