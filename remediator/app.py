@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
@@ -24,6 +25,7 @@ from remediator.core.action import JsonValue
 from remediator.core.alert import RawDelivery
 from remediator.core.event import Event, EventType, RecordedEvent, utc_text
 from remediator.core.lease import OPEN_STATES, PREFIX
+from remediator.core.move import WAITING_FOR
 from remediator.core.run import Phase, Run
 from remediator.engine.breaker import Breakers
 from remediator.engine.clock import Clock, SystemClock
@@ -54,6 +56,9 @@ from remediator.store.runs import RunRow
 from remediator.telemetry import Metrics, configure_logging, get_logger
 
 log = get_logger(__name__)
+
+LATELY = timedelta(days=1)
+"""What ``status`` counts the ends of."""
 
 DRY_RUNS = 2
 """At a time: each asks Docker engines that may hang, in a thread that a person who pauses may need."""
@@ -251,6 +256,7 @@ class App:
         self._is_stopping = False
         self._dry_runs = threading.BoundedSemaphore(DRY_RUNS)
         self._rejections: list[datetime] = []
+        self._waiting: tuple[float, Mapping[str, int]] = (float("-inf"), {})
         store, recorder, when = self._store, Recorder(self.metrics), self._clock
         self._recorder = recorder
         pause = PauseSwitch(settings.pause_file)
@@ -505,6 +511,8 @@ class App:
             waiting = [self._run_dict(conn, row) for row in runs.list_runs(conn, "open", 100)]
             unsettled = runs.unsettled(conn)
             phases = runs.count_by_phase(conn)
+            waiting_for = runs.count_waiting(conn)
+            ended = runs.count_ended(conn, self._clock.now() - LATELY)
             n_adopted = subjects.n_adopted(conn)
             n_waiting = inbox.n_unhandled(conn)
             n_leases = leases.count_by_state(conn)
@@ -525,6 +533,8 @@ class App:
             "deliveries_waiting": n_waiting,
             "open_leases": sum(n_leases.values()),
             "runs_by_phase": phases,
+            "waiting_for": waiting_for,
+            "ended_lately": [{"outcome": outcome, "reason": reason, "n": n} for outcome, reason, n in ended],
             "open_runs": waiting,
             "unsettled_runs": unsettled,
             "audit": {"seq": seq, "hash": head},
@@ -674,6 +684,8 @@ class App:
                 metrics.watch(metrics.open_runs.labels(phase.value), partial(self._n_runs_in, phase))
         for state in OPEN_STATES:
             metrics.watch(metrics.leases.labels(state), partial(self._n_leases, state))
+        for reason in WAITING_FOR:
+            metrics.watch(metrics.waiting_runs.labels(reason.value), partial(self._n_waiting_for, reason.value))
         metrics.watch(metrics.due_runs, lambda: float(self._dispatch.counts()[0]))
         metrics.watch(metrics.overdue_runs, lambda: float(self._dispatch.counts()[1]))
 
@@ -694,6 +706,14 @@ class App:
 
     def _n_leases(self, state: str) -> float:
         return float(self._read(leases.count_by_state).get(state, 0))
+
+    def _n_waiting_for(self, reason: str) -> float:
+        """Asked once for all reasons of a scrape: in a storm thousands wait."""
+        asked_at, counts = self._waiting
+        if time.monotonic() - asked_at > 1:
+            counts = self._read(runs.count_waiting)
+            self._waiting = (time.monotonic(), counts)
+        return float(counts.get(reason, 0))
 
     def _n_runs_in(self, phase: Phase) -> float:
         return float(self._read(runs.count_by_phase).get(phase.value, 0))

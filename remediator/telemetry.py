@@ -224,6 +224,12 @@ class Metrics:
             ("phase",),
             registry=registry,
         )
+        self.waiting_runs = Gauge(
+            "remediator_waiting_runs",
+            "Runs that wait before they may act, by what for; one that waits for several things counts in each.",
+            ("reason",),
+            registry=registry,
+        )
         self.due_runs = Gauge(
             "remediator_due_runs", "Runs and leases with a due time, future or past.", registry=registry
         )

@@ -15,6 +15,9 @@ from remediator.core.move import WITHOUT_A_FIX, waiting_text
 RUN_NAMES = ("run_id", "playbook", "case", "per", "phase", "outcome", "reason", "waits_for", "created_at", "ended_at")
 """What every run of the API has and people are shown."""
 
+ID_SHOWN = 8
+"""Characters of a run's id that commands take for the whole."""
+
 
 @click.command()
 @click.option(
@@ -46,6 +49,11 @@ def print_run(run: Mapping[str, Any]) -> None:
     case = f", case {run['case']}" if run["case"] else ""
     until = f", ended {run['ended_at']}" if run["ended_at"] else ""
     fold(f"{run['playbook']}{case}: {value_text(run['per'])}", 4)
+    if asks := run.get("asks"):
+        fold(
+            f"asks {value_text(asks)} whether it may act; no answer until {run.get('expires_at')} is a no:", 4, "yellow"
+        )
+        fold(f"remediator approve|deny {str(run['run_id'])[:ID_SHOWN]} --reason TEXT", 6, "yellow")
     waits = f"waits for {waiting_text(run['waits_for'])}" if run["waits_for"] else ""
     look = f"next look at {run['due_at']}" if run.get("due_at") and not run["ended_at"] else ""
     if waits or look:
@@ -59,6 +67,8 @@ def run_state(run: Mapping[str, Any]) -> str:
     Args:
         run: as the API gives it.
     """
+    if asks := run.get("asks"):
+        return f"asking {value_text(asks)} whether it may act"
     return _end(run) or str(run["phase"]) + (f" for {waiting_text(run['waits_for'])}" if run["waits_for"] else "")
 
 

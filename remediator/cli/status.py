@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
@@ -12,6 +12,7 @@ from remediator.cli.breaker import print_breaker
 from remediator.cli.invocation import Invocation
 from remediator.cli.runs import print_run
 from remediator.cli.terminal import fold, json_option, print_fields, print_json, say, value_text
+from remediator.core.move import waiting_text
 
 STATUS_NAMES = (
     "ready",
@@ -27,11 +28,18 @@ STATUS_NAMES = (
     "adopted_subjects",
     "deliveries_waiting",
     "open_leases",
+    "runs_by_phase",
+    "waiting_for",
+    "ended_lately",
     "audit",
     "unsettled_runs",
     "open_runs",
 )
 """What the API's status has and people are shown."""
+
+
+OPEN = ("holding", "waiting", "asking", "acting", "verifying")
+"""Phases of runs that have not ended."""
 
 
 @click.command()
@@ -75,6 +83,9 @@ def print_status(status: Mapping[str, Any]) -> None:
             "adopted subjects, not acted on": status["adopted_subjects"],
             "deliveries waiting": status["deliveries_waiting"],
             "changes to be taken back": status["open_leases"],
+            "runs now": ", ".join(f"{n} {phase}" for phase, n in status["runs_by_phase"].items() if phase in OPEN),
+            "they wait for": "; ".join(_waiting(status["waiting_for"])),
+            "runs of the last 24h": ", ".join(_ended(status["ended_lately"])),
             "audit head": f"{status['audit']['seq']}:{status['audit']['hash']}",
         }
     )
@@ -87,3 +98,21 @@ def print_status(status: Mapping[str, Any]) -> None:
         say()
         for run in status["open_runs"]:
             print_run(run)
+
+
+def _waiting(counts: Mapping[str, int]) -> list[str]:
+    """``3 for the cooldown``, the most first."""
+    most = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
+    return [f"{n} for {waiting_text([f':{reason}'])}" for reason, n in most]
+
+
+def _ended(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """``2 refused (1 cooldown, 1 protected)``: each outcome once, with its reasons."""
+    by_outcome: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        by_outcome.setdefault(row["outcome"], []).append(row)
+    said = []
+    for outcome, of_it in by_outcome.items():
+        reasons = ", ".join(f"{row['n']} {row['reason']}" for row in of_it if row["reason"] not in ("", "none"))
+        said.append(f"{sum(row['n'] for row in of_it)} {outcome}" + (f" ({reasons})" if reasons else ""))
+    return said

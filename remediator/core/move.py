@@ -750,7 +750,7 @@ def waiting_text(waits_for: Sequence[str]) -> str:
     busy = ", ".join(ref for rule, ref in pairs if rule == "busy")
     known = {reason.value: text for reason, text in WAITING_FOR.items()}
     texts = [known.get(reason, reason.replace("_", " ")) for rule, reason in pairs if rule != "busy"]
-    return "; ".join(f"{text} ({busy})" if text == WAITING_FOR[Reason.BUSY_TARGET] else text for text in texts)
+    return "; ".join(f"{text} ({busy})" if busy and text == WAITING_FOR[Reason.BUSY_TARGET] else text for text in texts)
 
 
 def needs_word(run: Run, opened_at: datetime, gap_ended_at: datetime | None, now: datetime) -> bool:

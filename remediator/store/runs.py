@@ -532,6 +532,32 @@ def count_by_phase(conn: Connection) -> dict[str, int]:
     return {row.phase: row.n for row in conn.execute(query)}
 
 
+def count_waiting(conn: Connection) -> dict[str, int]:
+    """How many runs wait for each reason; one that waits for several counts in each."""
+    query = (
+        select(run.c.waits_for, func.count().label("n"))
+        .where(NOT_CLOSED, run.c.ended_at.is_(None), run.c.waits_for.not_in(("", "[]")))
+        .group_by(run.c.waits_for)
+    )
+    found: dict[str, int] = {}
+    for row in conn.execute(query):
+        pairs = (what.partition(":") for what in json.loads(row.waits_for))
+        for reason in {reason for rule, _, reason in pairs if rule != "busy"}:
+            found[reason] = found.get(reason, 0) + row.n
+    return found
+
+
+def count_ended(conn: Connection, since: datetime) -> list[tuple[str, str, int]]:
+    """Of the runs that were made since then and have ended: outcome, reason, and how many ended so."""
+    query = (
+        select(run.c.outcome, run.c.reason, func.count().label("n"))
+        .where(run.c.created_at >= utc_text(since), run.c.ended_at.is_not(None))
+        .group_by(run.c.outcome, run.c.reason)
+        .order_by(run.c.outcome, run.c.reason)
+    )
+    return [(row.outcome, row.reason, row.n) for row in conn.execute(query)]
+
+
 def unsettled(conn: Connection) -> list[str]:
     """Ids of runs of which nobody knows what they did."""
     query = select(run.c.id).where(UNKNOWN, run.c.id.in_(select(reservation.c.run_id)))

@@ -116,6 +116,14 @@ class BreakerWasReset(BaseModel):
     woken: Annotated[Count, Field(description="Runs that are judged anew.")]
 
 
+class Ended(BaseModel):
+    """How many runs ended so."""
+
+    outcome: RunOutcome
+    reason: Reason
+    n: Count
+
+
 class Status(BaseModel):
     """What a person wants to see first."""
 
@@ -133,6 +141,8 @@ class Status(BaseModel):
     deliveries_waiting: Annotated[Count, Field(description="Committed and not handled yet.")]
     open_leases: Annotated[Count, Field(description="Changes that are still to be taken back.")]
     runs_by_phase: dict[Phase, Count]
+    waiting_for: Annotated[dict[Reason, Count], Field(description="Runs that wait, by what for.")]
+    ended_lately: Annotated[list[Ended], Field(description="Of the runs that were made in the last 24 hours.")]
     open_runs: Annotated[list[Run], Field(description="At most 100, newest first.")]
     unsettled_runs: Annotated[list[RunId], Field(description="Of unknown outcome: a person has to settle them.")]
     audit: Head

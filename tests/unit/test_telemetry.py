@@ -154,6 +154,11 @@ def test_metrics_when_exposed_then_names_follow_the_conventions() -> None:
     assert {family.name for family in families if not family.name.startswith("process_")} == {
         "remediator_deliveries",
         "remediator_last_delivery_timestamp_seconds",
+        "remediator_unheard_escalations",
+        "remediator_undos",
+        "remediator_leases",
+        "remediator_waiting_runs",
+        "remediator_breaker_tripped",
         "remediator_inbox_deliveries",
         "remediator_inbox_oldest_seconds",
         "remediator_delivery_answer_seconds",

@@ -53,6 +53,8 @@ STATUS: dict[str, Any] = {
     "deliveries_waiting": 0,
     "open_leases": 2,
     "runs_by_phase": {},
+    "waiting_for": {},
+    "ended_lately": [],
     "open_runs": [],
     "unsettled_runs": [],
     "audit": {"seq": 7, "hash": "ab"},
@@ -598,6 +600,32 @@ def test_by_when_not_given_then_is_the_person_at_the_keyboard(
         ),
         pytest.param({"open_runs": [RUN]}, "    waits for the cooldown", id="a run is open"),
         pytest.param({"unsettled_runs": ["9c2e"]}, "  9c2e", id="a run is unknown"),
+        pytest.param(
+            {"runs_by_phase": {"waiting": 3, "asking": 1, "ended": 2}},
+            "runs now                        3 waiting, 1 asking",
+            id="runs are counted by what they are at",
+        ),
+        pytest.param(
+            {"waiting_for": {"cooldown": 1, "busy_target": 2}},
+            "they wait for                   2 for another run that has its target; 1 for the",
+            id="what runs wait for, the most first",
+        ),
+        pytest.param(
+            {
+                "ended_lately": [
+                    {"outcome": "refused", "reason": "cooldown", "n": 1},
+                    {"outcome": "refused", "reason": "protected", "n": 2},
+                    {"outcome": "succeeded", "reason": "none", "n": 4},
+                ]
+            },
+            "runs of the last 24h            3 refused (1 cooldown, 2 protected), 4 succeeded",
+            id="how runs ended lately",
+        ),
+        pytest.param(
+            {"open_runs": [{**RUN, "phase": "asking", "waits_for": [], "asks": ["oncall"], "expires_at": "08:30"}]},
+            "    asks oncall whether it may act; no answer until 08:30 is a no:",
+            id="a run asks",
+        ),
         pytest.param(
             {"checks": {"playbooks": "a.yaml:1:1: bad"}},
             "    the old set stays in force",

@@ -73,3 +73,14 @@ def test_store_gauges_when_the_file_is_gone_then_show_nothing_and_the_rest_goes_
 
     assert "remediator_store_bytes NaN\n" in text
     assert "remediator_time_seconds" in text
+
+
+def test_waiting_runs_when_plans_wait_then_are_counted_by_what_for_and_ends_by_reason(bench: Bench) -> None:
+    bench.restarts().start().engine.pause("mia", "work on the rack")
+    bench.deliver(bench.fires(bench.leak()), bench.fires(bench.leak("trainer-1")), bench.fires(bench.leak("gone")))
+
+    status = bench.engine.status()
+    waiting = {what: shown(bench, "remediator_waiting_runs", reason=what) for what in ("paused", "cooldown", "breaker")}
+    assert status["waiting_for"] == {"paused": 2}
+    assert status["ended_lately"] == [{"outcome": "refused", "reason": "no_target", "n": 1}]
+    assert waiting == {"paused": 2, "cooldown": 0, "breaker": 0}

@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
+from integration.engine.conftest import Bench
 from remediator.cli import cli
 from remediator.core.event import Event, EventType
-
-if TYPE_CHECKING:
-    from conftest import Bench
 
 SETTINGS = """
 store_url = "sqlite:///{folder}/r.db"
