@@ -14,13 +14,15 @@ from hypothesis import strategies as st
 
 from plans import a_plan, a_step
 from remediator.actions import REGISTRY
+from remediator.core.action import UndoWhen
 from remediator.core.alert import Alert, AlertStatus, label_key
-from remediator.core.condition import Check
+from remediator.core.condition import Check, Comparison, Condition
 from remediator.core.match import Match, MissingPer
 from remediator.core.plan import (
     Plan,
     Refusal,
     Runs,
+    Undo,
     make_plan,
     missing_key,
     pack_plan,
@@ -31,8 +33,18 @@ from remediator.core.plan import (
     subject_id,
     unpack_plan,
 )
-from remediator.core.playbook import Case, GuardRules, LabelMap, OnFailure, Playbook, PlaybookSet, Step
-from remediator.core.policy import Mode, Policy
+from remediator.core.playbook import (
+    Approval,
+    Case,
+    GuardRules,
+    LabelMap,
+    MaxTargets,
+    OnFailure,
+    Playbook,
+    PlaybookSet,
+    Step,
+)
+from remediator.core.policy import Limit, Mode, Policy, Share
 from remediator.core.render import Expression, ParamTemplate
 from remediator.core.retry import RetryPolicy
 from remediator.errors import MissingValueError, Reason
@@ -231,6 +243,27 @@ retries = st.builds(
     jitter_pct=st.integers(0, 100),
     budget=st.none() | durations,
 )
+conditions = st.builds(Condition, name=texts, query=texts, comparison=st.sampled_from(list(Comparison)), bound=texts)
+checks = st.builds(Check, within=durations) | st.builds(
+    Check, within=durations, condition=conditions, settle=durations, holds=durations
+)
+approvals = st.builds(Approval, ask=st.lists(texts, min_size=1, max_size=2).map(tuple), expires=durations)
+undos = st.builds(
+    Undo,
+    when=st.sampled_from(list(UndoWhen)),
+    after=durations,
+    at_most=durations,
+    require=st.lists(conditions, max_size=2).map(tuple),
+)
+counts = st.integers(1, 10**6)
+guards = st.builds(
+    GuardRules,
+    cooldown=durations,
+    max_runs=st.none() | st.builds(Limit, count=counts, per=durations),
+    tell_after=durations,
+    max_targets=st.none()
+    | st.builds(MaxTargets, limit=counts | st.builds(Share, percent=st.integers(1, 100), of=texts), per=durations),
+)
 steps = st.builds(
     a_step,
     name=st.from_regex(r"[a-z][a-z0-9_]*", fullmatch=True),
@@ -243,6 +276,10 @@ steps = st.builds(
     on_failure=st.sampled_from(list(OnFailure)),
     is_idempotent=st.booleans(),
     is_message=st.booleans(),
+    rung=st.integers(0, 9),
+    verify=st.lists(checks, max_size=2).map(tuple),
+    undo=st.none() | undos,
+    approval=st.none() | approvals,
 )
 packable = st.builds(
     a_plan,
@@ -251,12 +288,16 @@ packable = st.builds(
     hold=durations,
     latched=st.booleans(),
     is_by_hand=st.booleans(),
-    guard=st.builds(GuardRules, cooldown=durations, max_runs=st.none(), tell_after=durations),
+    guard=guards,
     steps=st.lists(steps, max_size=3).map(tuple),
-    verify=st.lists(st.builds(Check, within=durations), max_size=2).map(tuple),
+    verify=st.lists(checks, max_size=2).map(tuple),
     resolved=st.lists(steps, max_size=2).map(tuple),
     report_to=st.lists(texts, max_size=2).map(tuple),
     context=st.dictionaries(texts, values, max_size=4),
+    require=st.lists(conditions, max_size=2).map(tuple),
+    ladder=st.none() | durations,
+    approval=st.none() | approvals,
+    prometheus=texts,
 )
 
 
