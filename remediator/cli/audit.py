@@ -114,7 +114,7 @@ def list_(invocation: Invocation, /, limit: int, store_url: str | None, as_json:
 def show(invocation: Invocation, /, which: str, store_url: str | None, as_json: bool) -> None:
     """Show one event, or all that a run did (the first characters of its id will do)."""
     with reading(invocation, store_url) as conn:
-        found = [_event(conn, int(which))] if _SEQ.fullmatch(which) else log.events_of_run(conn, _run_id(conn, which))
+        found = [_event(conn, int(which))] if _SEQ.fullmatch(which) else _events_of_run(conn, which)
     if as_json:
         print_json([log.as_dict(event) for event in found])
         return
@@ -269,6 +269,11 @@ def _run_id(conn: Snapshot, prefix: str) -> str:
     if len(found) > 1 and prefix not in found:
         raise RequestError(f"several runs begin with {prefix!r}: write more of the id", http_status=404)
     return found[0]
+
+
+def _events_of_run(conn: Snapshot, prefix: str) -> list[RecordedEvent]:
+    """As they were written: what people and leases do to a run is numbered beside its own events."""
+    return sorted(log.events_of_run(conn, _run_id(conn, prefix)), key=lambda one: one.seq)
 
 
 def _event(conn: Snapshot, seq: int) -> RecordedEvent:

@@ -162,11 +162,14 @@ def _print_lease(data: Data, *, is_whole: bool) -> None:
         after = print_duration(timedelta(seconds=data.pop("after_s", 0)))
         undo = {"when": data.pop("when"), "after": after, "at_most": data.pop("at_most", "")}
         _more(_undo_text({**undo, "require": data.pop("require", [])}))
-    if not is_whole:
-        for known in ("lease_id", "leases", "params"):
-            data.pop(known, None)
-    else:
+    if is_whole:
         data["step"] = step
+        return
+    for known in ("lease_id", "leases", "params"):
+        data.pop(known, None)
+    for old, new in (("before", "after"), ("left", "restore")):
+        if isinstance(data.get(old), Mapping) and isinstance(data.get(new), Mapping):
+            _print_changes(data.pop(old), data.pop(new))
 
 
 def _print_verdict(data: Data, *, is_whole: bool) -> None:
@@ -207,12 +210,17 @@ def _print_attempt(data: Data, before: Mapping[str, Any] | None) -> None:
     data.pop("action", None)
     for name, value in dict(data.pop("params", {})).items():
         _text(name, value)
-    if before is not None and isinstance(after := data.pop("after", None), Mapping):
-        changes = {name: (before.get(name, ""), value) for name, value in after.items() if before.get(name) != value}
-        for name, (old, new) in changes.items():
-            _line(name, " → ".join(filter(None, (value_text(old), value_text(new) or "(none)"))))
-        if changes:
-            data.pop("changed", None)
+    after = data.pop("after", None) if before is not None else None
+    if before is not None and isinstance(after, Mapping) and _print_changes(before, after):
+        data.pop("changed", None)
+
+
+def _print_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+    """A line for each thing that is not as it was; whether there is any."""
+    changes = {name: (before.get(name, ""), value) for name, value in after.items() if before.get(name) != value}
+    for name, (old, new) in changes.items():
+        _line(name, " → ".join(filter(None, (value_text(old), value_text(new) or "(none)"))))
+    return bool(changes)
 
 
 def _line(title: str, text: str) -> None:

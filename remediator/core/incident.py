@@ -88,23 +88,21 @@ MESSAGES = {
 
 def timeline(recorded: Sequence[RecordedEvent]) -> tuple[Entry, ...]:
     """The entries of these events, by time. Raises nothing."""
-    ends = {_attempt(one.event): one for one in recorded if one.event.type is EventType.ATTEMPT_FINISHED}
-    begun = {_attempt(one.event) for one in recorded if one.event.type is EventType.ATTEMPT_STARTED}
-    concluded = {
-        (one.event.run_id, one.event.n) for one in recorded if one.event.type is EventType.VERIFICATION_FINISHED
-    }
+    told_with = _told_with(recorded)
+    told = {one.seq for others in told_with.values() for one in others}
     entries = []
     for one in recorded:
-        event = one.event
-        if event.type is EventType.ATTEMPT_STARTED:
-            end = ends.get(_attempt(event))
-            said, seqs = _attempted(event, end.event if end else None), (one.seq, *([end.seq] if end else []))
-        elif event.type is EventType.ATTEMPT_FINISHED and _attempt(event) in begun:
+        if one.seq in told:
             continue
-        elif event.type is EventType.VERIFICATION_LOOKED and (event.run_id, event.n + 1) in concluded:
-            continue  # its last look, which the end tells of
-        else:
-            said, seqs = _SAY.get(event.type, _as_it_is)(event), (one.seq,)
+        event, others = one.event, told_with.get(one.seq, [])
+        end = next((other.event for other in others if other.event.type in _ENDS), None)
+        match event.type:
+            case EventType.ATTEMPT_STARTED:
+                said = _attempted(event, end)
+            case EventType.UNDO_STARTED:
+                said = _undone(event, end)
+            case _:
+                said = _SAY.get(event.type, _as_it_is)(event)
         entries.append(
             Entry(
                 at=event.at,
@@ -114,14 +112,42 @@ def timeline(recorded: Sequence[RecordedEvent]) -> tuple[Entry, ...]:
                 playbook=event.playbook,
                 run_id=event.run_id,
                 actor=event.actor,
-                seqs=seqs,
+                seqs=tuple(sorted([one.seq, *(other.seq for other in others)])),
             )
         )
     return tuple(sorted(entries, key=lambda entry: entry.at))
 
 
-def _attempt(event: Event) -> tuple[str, Any, Any]:
-    return event.run_id, event.data.get("step"), event.data.get("attempt")
+_ENDS = (EventType.ATTEMPT_FINISHED, EventType.UNDO_FINISHED)
+
+
+def _told_with(recorded: Sequence[RecordedEvent]) -> dict[int, list[RecordedEvent]]:
+    """Seq of an event → those that are told with it: its end, the lease that it closed, the look that it concludes."""
+    told_with: dict[int, list[RecordedEvent]] = {}
+    begun: dict[tuple[Any, ...], int] = {}
+    looked: dict[tuple[Any, ...], RecordedEvent] = {}
+    for one in recorded:
+        event = one.event
+        attempt = (event.run_id, event.data.get("step"), event.data.get("attempt"))
+        lease = ("lease", event.data.get("lease_id"))
+        match event.type:
+            case EventType.ATTEMPT_STARTED:
+                begun[attempt] = one.seq
+            case EventType.ATTEMPT_FINISHED if attempt in begun:
+                told_with.setdefault(begun[attempt], []).append(one)
+            case EventType.UNDO_STARTED:
+                begun[lease] = one.seq
+            case EventType.UNDO_FINISHED if lease in begun:
+                told_with.setdefault(begun[lease], []).append(one)
+            case EventType.LEASE_CLOSED if lease in begun and event.data.get("how") == "undone":
+                told_with.setdefault(begun[lease], []).append(one)
+            case EventType.VERIFICATION_LOOKED:
+                looked[event.run_id, event.n] = one
+            case EventType.VERIFICATION_FINISHED if (event.run_id, event.n - 1) in looked:
+                told_with[one.seq] = [looked[event.run_id, event.n - 1]]
+            case _:
+                pass
+    return told_with
 
 
 # -- the alert ---------------------------------------------------------------------------------------------------------
@@ -377,13 +403,15 @@ def _undo_requested(event: Event) -> _Said:
     return _Said(f"{event.actor} asked to take back what it changed on {event.target}: {_text(data, 'reason')}")
 
 
-def _undo_started(event: Event) -> _Said:
-    return _Said(f"takes back {_lent(event)}")
+def _undone(event: Event, end: Event | None) -> _Said:
+    if end is None:
+        return _Said(f"takes back {_lent(event)}: began, and has no end", tone=Tone.WAITS)
+    return _undo_finished(end)
 
 
 def _undo_finished(event: Event) -> _Said:
-    tone = Tone.PLAIN if event.outcome in (Outcome.SUCCEEDED.value, Outcome.UNCHANGED.value) else Tone.BAD
-    return _Said(f"taking back {_lent(event)}: {event.outcome}", (_without_target(event),), tone)
+    tone = Tone.GOOD if event.outcome in (Outcome.SUCCEEDED.value, Outcome.UNCHANGED.value) else Tone.BAD
+    return _Said(f"takes back {_lent(event)}: {event.outcome}", (_without_target(event),), tone)
 
 
 def _lent(event: Event) -> str:
@@ -504,7 +532,6 @@ _SAY: Mapping[EventType, Callable[[Event], _Said]] = {
     EventType.LEASE_KEPT: _lease_kept,
     EventType.LEASE_CLOSED: _lease_closed,
     EventType.UNDO_REQUESTED: _undo_requested,
-    EventType.UNDO_STARTED: _undo_started,
     EventType.UNDO_FINISHED: _undo_finished,
     EventType.NOTE_ADDED: _note,
     EventType.CANCEL_REQUESTED: _cancel,

@@ -284,7 +284,9 @@ def _still_changed(run: Run) -> list[str]:
     lines = []
     for step in run.plan.steps:
         last = next((one for one in reversed(run.step(step.key).attempts) if one.has_changed), None)
-        if step.undo is not None and last is not None and last.outcome is Outcome.SUCCEEDED:
+        if step.undo is None or last is None or last.outcome is not Outcome.SUCCEEDED:
+            continue
+        if step.key not in run.taken_back:
             lines.append(f"- {one_line(step.describes)}: {_until(run, step.undo, last)}")
     return ["Still changed:", *lines] if lines else []
 

@@ -175,6 +175,7 @@ class Run:
         tripped: breakers that its verdict tripped.
         why_tripped: breaker → what it counted, for people.
         watched: what is known of each check of the verification of a step (by its key) or of the rung ("").
+        taken_back: keys of steps whose change was undone.
         lease_news: what became of what it changed, that people are told: kind → detail.
         fired_at_end: whether its subject still fired when it ended.
         outcome: None until it has ended; a settled run bears the outcome that settling gave it.
@@ -197,6 +198,7 @@ class Run:
     watched: Mapping[str, tuple[Watched, ...]] = field(default_factory=dict)
     verification: Outcome | None = None
     verification_detail: str = ""
+    taken_back: frozenset[str] = frozenset()
     lease_news: Mapping[MessageKind, str] = field(default_factory=dict)
     cancelled_by: str = ""
     outcome: RunOutcome | None = None
@@ -364,10 +366,11 @@ def _after(run: Run, event: Event) -> Run:
             return _with_lease_news(run, MessageKind.UNDO_FAILED, data["detail"])
         case EventType.LEASE_CLOSED if data["how"] != "undone":
             return _with_lease_news(run, MessageKind.DRIFTED, data["detail"])
+        case EventType.LEASE_CLOSED:
+            return replace(run, taken_back=run.taken_back | {data["step"]})
         case (
             EventType.LEASE_OPENED
             | EventType.LEASE_RELEASED
-            | EventType.LEASE_CLOSED
             | EventType.UNDO_REQUESTED
             | EventType.UNDO_STARTED
             | EventType.UNDO_FINISHED

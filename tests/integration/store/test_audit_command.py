@@ -132,6 +132,19 @@ def test_show_of_a_run_shows_its_events_in_order(run: Callable[..., Result]) -> 
     assert "paused" not in output
 
 
+def test_show_of_a_run_shows_what_people_did_to_it_where_it_happened(
+    run: Callable[..., Result], url: str, event: Callable[..., Event]
+) -> None:
+    other = "2" + RUN[1:]
+    store = open_store(url)
+    for n, kind in ((1, EventType.PLAN_MADE), (-1, EventType.NOTE_ADDED), (2, EventType.RUN_FINISHED)):
+        store.write(lambda tx, k=kind, n=n: tx.append(event(type=k, run_id=other, n=n)))
+    store.close()
+
+    output = run("show", other[:8]).output
+    assert output.index("plan_made") < output.index("note_added") < output.index("run_finished")
+
+
 def test_show_of_a_run_tells_the_state_before_with_what_became_of_it(
     run: Callable[..., Result], url: str, event: Callable[..., Event]
 ) -> None:

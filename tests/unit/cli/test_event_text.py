@@ -183,6 +183,7 @@ def test_lease_says_what_it_is_on_and_when_it_ends(capsys: pytest.CaptureFixture
         "  lease       docker.limit docker:gpu-07/trainer-0",
         "              undo 10m after resolved, at most 12h",
     ]
+    assert lines[2:] == ["  cpus        2"]
     assert "77" not in "".join(lines)
     assert "77" in "".join(shown(capsys, data, is_whole=True))
 

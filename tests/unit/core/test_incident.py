@@ -205,7 +205,7 @@ def entry(kind: str, **fields: Any) -> Entry:
         (
             "undo_finished",
             {"target": TARGET, "outcome": "failed", "data": {"action": "docker.limit", "detail": "away"}},
-            f"taking back docker.limit on {TARGET}: failed",
+            f"takes back docker.limit on {TARGET}: failed",
             ["away"],
             "bad",
         ),
@@ -266,7 +266,28 @@ def test_timeline_when_a_look_is_the_last_then_its_end_tells_of_it() -> None:
             recorded("verification_finished", 3, outcome="succeeded", data=ended),
         ]
     )
-    assert [one.seqs for one in found] == [(1,), (3,)]
+    assert [one.seqs for one in found] == [(1,), (2, 3)]
+
+
+def test_timeline_when_a_lease_was_taken_back_then_each_try_is_one_entry() -> None:
+    lease = {"lease_id": "77", "action": "docker.limit"}
+    found = timeline(
+        [
+            recorded("undo_started", 1, target=TARGET, data=lease),
+            recorded("undo_finished", 2, target=TARGET, outcome="failed", data={**lease, "detail": "away"}),
+            recorded("undo_started", 3, target=TARGET, data=lease),
+            recorded("undo_finished", 4, target=TARGET, outcome="succeeded", data=lease),
+            recorded("lease_closed", 5, target=TARGET, data={"lease_id": "77", "how": "undone"}),
+            recorded("lease_closed", 6, target=TARGET, data={"lease_id": "76", "how": "undone"}),
+            recorded("undo_started", 7, target=TARGET, data={"lease_id": "75"}),
+        ]
+    )
+    assert [(one.text, one.seqs) for one in found] == [
+        (f"takes back docker.limit on {TARGET}: failed", (1, 2)),
+        (f"takes back docker.limit on {TARGET}: succeeded", (3, 4, 5)),
+        (f"{TARGET}: taken back", (6,)),
+        (f"takes back {TARGET}: began, and has no end", (7,)),
+    ]
 
 
 @pytest.mark.parametrize("kind", MessageKind)

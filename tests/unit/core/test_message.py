@@ -79,6 +79,7 @@ def run_of(row: dict[str, Any]) -> Run:
         tripped=tuple(row.get("why_tripped", ())),
         why_tripped=row.get("why_tripped", {}),
         lease_news={MessageKind(row["kind"]): row["news"]} if "news" in row else {},
+        taken_back=frozenset(row.get("taken_back", ())),
         verification=Outcome(row["verification"]) if "verification" in row else None,
         waits_for=tuple(row.get("waits_for", ())),
         outcome=RunOutcome(row["outcome"]) if "outcome" in row else None,

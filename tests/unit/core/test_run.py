@@ -533,7 +533,7 @@ def test_next_move_when_its_verdict_tripped_a_breaker_then_people_are_told_of_it
         (EventType.UNDO_FINISHED, {"outcome": "succeeded", "detail": ""}, None),
         (EventType.LEASE_CLOSED, {"how": "drifted", "detail": "by others"}, MessageKind.DRIFTED),
         (EventType.LEASE_CLOSED, {"how": "reverted", "detail": "reboot"}, MessageKind.DRIFTED),
-        (EventType.LEASE_CLOSED, {"how": "undone", "detail": ""}, None),
+        (EventType.LEASE_CLOSED, {"how": "undone", "step": "steps.restart", "detail": ""}, None),
     ],
 )
 def test_next_move_when_something_becomes_of_a_lease_then_people_are_told_once(
