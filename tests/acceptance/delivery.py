@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from itertools import count
 
 ZERO_TIME = "0001-01-01T00:00:00Z"
@@ -15,14 +15,23 @@ _numbers = count(1)
 
 def delivery(*label_sets: Mapping[str, str], starts_at: datetime | None = None) -> bytes:
     """A body in which these fire, unlike every other one that was made here, whatever the labels."""
-    began = (starts_at or datetime.now(UTC)).isoformat().replace("+00:00", "Z")
+    return _body("firing", label_sets, starts_at or datetime.now(UTC), None)
+
+
+def resolved(*label_sets: Mapping[str, str]) -> bytes:
+    """A body in which these are over."""
+    now = datetime.now(UTC)
+    return _body("resolved", label_sets, now - timedelta(seconds=1), now)
+
+
+def _body(status: str, label_sets: Sequence[Mapping[str, str]], starts_at: datetime, ends_at: datetime | None) -> bytes:
     alerts = [
         {
-            "status": "firing",
+            "status": status,
             "labels": dict(labels),
             "annotations": {},
-            "startsAt": began,
-            "endsAt": ZERO_TIME,
+            "startsAt": _written(starts_at),
+            "endsAt": ZERO_TIME if ends_at is None else _written(ends_at),
             "generatorURL": "",
         }
         for labels in label_sets
@@ -30,7 +39,7 @@ def delivery(*label_sets: Mapping[str, str], starts_at: datetime | None = None) 
     body = {
         "version": "4",
         "receiver": "remediator",
-        "status": "firing",
+        "status": status,
         "groupKey": f"{{}}:{next(_numbers)}",
         "alerts": alerts,
         "groupLabels": {},
@@ -40,3 +49,7 @@ def delivery(*label_sets: Mapping[str, str], starts_at: datetime | None = None) 
         "truncatedAlerts": 0,
     }
     return json.dumps(body).encode()
+
+
+def _written(moment: datetime) -> str:
+    return moment.isoformat().replace("+00:00", "Z")

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 from acceptance.delivery import delivery
 from acceptance.engine import ATTEMPT_TIMEOUT, RESTART, Engine
@@ -57,12 +58,13 @@ class Boxes:
         self._docker: dict[str, DockerEngine] = {}
         folder.mkdir(parents=True)
 
-    def make(self, docker: DockerEngine, script: str = QUICK) -> str:
-        """A running container; its name."""
+    def make(self, docker: DockerEngine, script: str = QUICK, limits: Mapping[str, Any] | None = None) -> str:
+        """A running container, with limits as docker-py calls them; its name."""
         name = f"box-{os.getpid()}-{self.folder.parent.name[-24:]}-{next(self._numbers)}"
         self.names.append(name)
         self._docker[name] = docker
-        docker.run(name, f"box={name}; date +%s >>/ledger/$box; {script}", volumes={str(self.folder): "/ledger"})
+        keeps_ledger = f"box={name}; date +%s >>/ledger/$box; {script}"
+        docker.run(name, keeps_ledger, volumes={str(self.folder): "/ledger"}, limits=limits)
         wait_until(lambda: len(self.starts(name)) == 1, f"{name} has begun", WITHIN_S)
         return name
 
