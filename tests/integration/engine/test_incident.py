@@ -252,6 +252,23 @@ def test_incident_when_asked_for_since_then_what_ended_before_is_left_out(
     assert asked == [1, 1, 0, 0, 0, 0, 0, 0, 0]
 
 
+def test_incident_when_an_annotation_says_what_was_asked_for_then_it_is_no_label(
+    bench: Bench, ask: Callable[..., Result]
+) -> None:
+    bench.restarts().start().deliver(bench.fires(bench.leak(), annotations={"rack": "r1"}))
+
+    assert ask("rack=r1", "--all").exit_code == 1
+
+
+def test_incident_when_a_delivery_has_the_alert_twice_then_it_is_one_delivery(
+    bench: Bench, told: Callable[..., dict[str, Any]]
+) -> None:
+    bench.restarts().start().deliver(bench.fires(bench.leak()), bench.fires(bench.leak()))
+    bench.deliver(bench.fires(bench.leak()), bench.fires(bench.leak()))
+
+    assert told("container_name=trainer-0")["deliveries"]["n"] == 2
+
+
 def test_incident_when_asked_for_a_run_then_shows_the_episode_that_opened_its_subject(
     bench: Bench, told: Callable[..., dict[str, Any]]
 ) -> None:
