@@ -46,7 +46,7 @@ def print_breaker(one: Mapping[str, Any]) -> None:
         fold(f"once you know why: remediator breaker reset {one['name']} --reason TEXT", 2)
     else:
         say(f"{one['name']}  not tripped", "green")
-    counted = f"{one['n_changed']} targets, {one['n_failures']} runs without a fix"
+    counted = f"targets changed: {one['n_changed']}, runs without a fix: {one['n_failures']}"
     print_fields(
         {
             "trips at": one["limit"] or "in no policy in force",

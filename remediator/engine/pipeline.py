@@ -393,7 +393,7 @@ class Pipeline:
             tell_at = None
         until = min((at for at in (again, tell_at) if at is not None), default=None)
         self._store.write(lambda tx: runs.set_due(tx.conn, run.plan.run_id, until))
-        if latest.waits_for != run.waits_for:
+        if run.waits_for and latest.waits_for != run.waits_for:
             self._wake_younger(run)
         return until
 

@@ -135,6 +135,13 @@ def call(engine: Engine, *arguments: str, **environment: str) -> Result:
             id="resume by another, with a reason",
         ),
         pytest.param(
+            ["breaker", "reset", "a/b", "--reason", "mended"],
+            {"breaker": "a/b", "woken": 3},
+            "/api/v1/breakers/a%2Fb/reset",
+            {"reason": "mended", "by": "alice"},
+            id="breaker reset, whatever its name",
+        ),
+        pytest.param(
             ["cancel", "4f1d", "--reason", "wrong"],
             {"run_id": "4f1d"},
             "/api/v1/runs/4f1d/cancel",
@@ -587,10 +594,70 @@ def test_by_when_not_given_then_is_the_person_at_the_keyboard(
     assert [body["by"] for _, _, body, _ in engine.asked] == [name]
 
 
+BREAKER = {
+    "name": "site",
+    "tripped": False,
+    "tripped_at": "",
+    "why": "",
+    "reset_at": "2026-11-30T08:00:00Z",
+    "in_force": True,
+    "limit": "20 % of gpus changed within 10m",
+    "n_changed": 2,
+    "n_failures": 1,
+}
+TRIPPED = {**BREAKER, "tripped": True, "tripped_at": "08:00", "why": "3 targets changed", "reset_at": ""}
+
+
+@pytest.mark.parametrize(
+    ("answer", "lines"),
+    [
+        pytest.param([], ["no policy has a breaker"], id="there is none"),
+        pytest.param(
+            [BREAKER],
+            [
+                "site  not tripped",
+                "  trips at     20 % of gpus changed within 10m",
+                "  counted now  targets changed: 2, runs without a fix: 1",
+                "  last reset   2026-11-30T08:00:00Z",
+            ],
+            id="it is not tripped",
+        ),
+        pytest.param(
+            [TRIPPED],
+            [
+                "site  TRIPPED since 08:00: 3 targets changed",
+                "  once you know why: remediator breaker reset site --reason TEXT",
+                "  trips at  20 % of gpus changed within 10m",
+            ],
+            id="it has tripped",
+        ),
+        pytest.param(
+            [{**TRIPPED, "in_force": False, "limit": ""}],
+            [
+                "site  TRIPPED since 08:00: 3 targets changed",
+                "  once you know why: remediator breaker reset site --reason TEXT",
+                "  trips at  in no policy in force",
+            ],
+            id="its policy is gone",
+        ),
+    ],
+)
+def test_breaker_list_when_the_engine_answers_then_says_which_hold(
+    answer: list[dict[str, Any]], lines: list[str], engine: Engine
+) -> None:
+    engine.answers_with(answer)
+
+    assert call(engine, "breaker", "list").stdout.splitlines() == lines
+    assert engine.asked[0][:2] == ("GET", "/api/v1/breakers")
+
+
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
         pytest.param({}, "ready", id="all is well"),
+        pytest.param(
+            {"tripped_breakers": [TRIPPED]}, "site  TRIPPED since 08:00: 3 targets changed", id="a breaker has tripped"
+        ),
         pytest.param({"ready": False}, "NOT READY", id="it is not ready"),
         pytest.param({"checks": {"playbooks": "a.yaml:1:1: bad"}}, "  playbooks: a.yaml:1:1: bad", id="a check fails"),
         pytest.param(
