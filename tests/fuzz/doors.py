@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ from remediator.core.message import message
 from remediator.core.plan import make_plan, pack_plan, subject_id, unpack_plan
 from remediator.core.policy import Fleet
 from remediator.core.render import MAX_TEXT, Context, Expression, ParamTemplate, TemplateKind
-from remediator.core.run import MessageKind, Run
+from remediator.core.run import MessageKind, Question, Run
 from remediator.core.units import parse_duration, parse_percent, print_duration, strip_port
 from remediator.engine.conditions import Conditions
 from remediator.engine.dryrun import Wiring, dry_run
@@ -224,8 +224,10 @@ def _plan(match: Match, group: AlertGroup, alert: Any) -> None:
     packed = pack_plan(plan)
     _canonical(EventType.PLAN_MADE, {"plan": packed})
     assert unpack_plan(json.loads(json.dumps(packed))) == plan
+    asked = {"rung.0": Question(asked_at=NOW, ask=("oncall",), expires=timedelta(minutes=30))}
+    run = Run(plan=plan, n_events=0, created_at=NOW, questions=asked)
     for kind in MessageKind:
-        title, body = message(kind, Run(plan=plan, n_events=0, created_at=NOW))
+        title, body = message(kind, run, "rung.0" if kind is MessageKind.APPROVAL else "")
         assert title.isprintable()
         f"{title}{body}".encode()
 
