@@ -41,6 +41,9 @@ CALL_S: Final = 10.0
 """For one call to one Alertmanager, which answers from memory."""
 
 _ALIVE: Final = ("active", "pending")
+_ENDED: Final = "ended"
+"""Alertmanager calls it expired, as one whose time was over; but that one changed last when it was made."""
+
 _SHOWN: Final = 200
 _SAME_END: Final = timedelta(seconds=1)
 """Versions write the same moment with more or fewer digits."""
@@ -118,7 +121,7 @@ class AlertmanagerSilence:
         return _state(_newest(found)) | ({"unasked": unasked} if unasked else {})
 
     def would_change(self, params: AlertmanagerSilenceParams, now: State) -> bool:
-        return now["status"] not in _ALIVE
+        return now["status"] not in (*_ALIVE, _ENDED)
 
     def effect(self, params: AlertmanagerSilenceParams, before: State, now: State) -> Effect:
         if now["id"] and now["id"] != before["id"]:
@@ -129,6 +132,9 @@ class AlertmanagerSilence:
     def apply(self, params: AlertmanagerSilenceParams, clients: Clients, before: State, timeout: timedelta) -> Change:
         if before["status"] in _ALIVE:
             return Change(changed=False, before=before, after=before, detail="this run has silenced it already")
+        if before["status"] == _ENDED:
+            detail = "somebody ended the silence that this run had made: it makes no other"
+            return Change(changed=False, before=before, after=before, detail=detail)
         until = time.monotonic() + timeout.total_seconds()
         silence = _at_one(
             clients,
@@ -246,10 +252,11 @@ def _state(silence: ListedSilence | None) -> dict[str, JsonValue]:
     """What the audit keeps; ``ref`` is what a lease on it is called by."""
     if silence is None:
         return {"ref": "", "id": "", "status": "none", "ends_at": ""}
+    is_ended = silence.status == "expired" and silence.updated_at >= silence.ends_at
     return {
         "ref": f"alertmanager:{silence.id}",
         "id": silence.id,
-        "status": silence.status,
+        "status": _ENDED if is_ended else silence.status,
         "ends_at": utc_text(silence.ends_at),
     }
 

@@ -204,6 +204,19 @@ def test_standing_when_somebody_ended_it_then_reverted_and_undo_changes_nothing(
     assert ACTION.undo(params(labels), clients, left, before, TIMEOUT).changed is False
 
 
+def test_action_when_somebody_ended_what_it_made_then_the_run_makes_no_other(
+    world: World, labels: dict[str, str], clients: Clients, read_only: ReadOnlyClients
+) -> None:
+    before = ACTION.observe(params(labels), read_only)
+    left = ACTION.apply(params(labels), clients, before, TIMEOUT).after
+    world.writer.expire_silence(left["id"], deadline_s=DEADLINE_S)
+    now = ACTION.observe(params(labels), read_only)
+    again = ACTION.apply(params(labels), clients, now, TIMEOUT)
+    assert (ACTION.would_change(params(labels), now), again.changed) == (False, False)
+    assert "somebody ended" in again.detail
+    assert [one.is_alive for one in world.reader.silences() if dict(one.labels) == labels] == [False]
+
+
 def test_standing_when_somebody_prolonged_it_then_drifted_and_undo_leaves_it(
     world: World, labels: dict[str, str], clients: Clients, read_only: ReadOnlyClients
 ) -> None:

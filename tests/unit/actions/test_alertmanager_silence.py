@@ -90,13 +90,13 @@ LEFT = silence("a", "active", "02:00:00.000000")
         pytest.param(LEFT, silence("a", "pending", "02:00:00.000000"), Standing.AS_LEFT, id="a clock is behind"),
         pytest.param(LEFT, silence("a", "active", "02:00:00.000999"), Standing.AS_LEFT, id="other digits"),
         pytest.param(LEFT, silence("a", "expired", "02:00:00.000000"), Standing.AS_LEFT, id="it ended in its time"),
-        pytest.param(LEFT, silence("a", "expired", "01:00:00.000000"), Standing.REVERTED, id="somebody ended it"),
+        pytest.param(LEFT, silence("a", "ended", "01:00:00.000000"), Standing.REVERTED, id="somebody ended it"),
         pytest.param(LEFT, silence("", "none", ""), Standing.REVERTED, id="Alertmanager has forgotten it"),
         pytest.param(LEFT, silence("a", "active", "03:00:00.000000"), Standing.DRIFTED, id="somebody prolonged it"),
         pytest.param(LEFT, silence("b", "active", "02:00:00.000000"), Standing.DRIFTED, id="it is another one"),
         pytest.param(silence("", "none", ""), silence("", "none", ""), Standing.AS_LEFT, id="there is none, as before"),
         pytest.param(
-            silence("", "none", ""), silence("a", "expired", "01:00:00.000000"), Standing.AS_LEFT,
+            silence("", "none", ""), silence("a", "ended", "01:00:00.000000"), Standing.AS_LEFT,
             id="one that ended is none",
         ),
         pytest.param(silence("", "none", ""), LEFT, Standing.DRIFTED, id="there is one, and was none"),
@@ -154,6 +154,17 @@ def test_apply_when_the_time_is_over_then_nothing_is_sent(world: FakeWorld) -> N
     with pytest.raises(TransientActionError, match="nothing was sent"):
         ACTION.apply(params(), world.clients(), before, timedelta(seconds=5))
     assert world.writes == []
+
+
+def test_apply_when_its_silence_has_run_out_then_another_is_made() -> None:
+    moment = [NOW]
+    world = FakeWorld(lambda: moment[0])
+    world.add_alertmanager(ONE)
+    ACTION.apply(params(), world.clients(), ACTION.observe(params(), world.read_only()), TIMEOUT)
+    moment[0] += timedelta(hours=3)
+    before = ACTION.observe(params(), world.read_only())
+    assert (before["status"], ACTION.would_change(params(), before)) == ("expired", True)
+    assert ACTION.apply(params(), world.clients(), before, TIMEOUT).after["id"] != before["id"]
 
 
 def test_undo_when_a_first_try_turns_out_to_have_made_one_too_then_both_are_ended() -> None:
