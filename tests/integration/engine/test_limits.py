@@ -247,16 +247,19 @@ LADDER = """[
   {rung: 2, name: second, action: docker.stop, params: {container: "{{ labels.container_name }}"}}]"""
 
 
-def test_ladder_when_a_plan_waits_for_the_target_then_the_climbing_run_keeps_it(bench: Any) -> None:
+def test_ladder_when_an_older_plan_waits_for_the_target_then_the_climbing_run_keeps_it(bench: Any) -> None:
     begin(bench, steps=LADDER, more="ladder: {within: 6h}\nverify: [{alert: resolved, within: 5m}]")
     other = 'steps: [{action: docker.restart, params: {container: "{{ labels.container_name }}"}}]'
-    match = "match: [alertname = Other]\nper: [container_name]\nguard: {cooldown: 0s}"
+    match = "match: [alertname = Other]\nper: [container_name]\nguard: {cooldown: 0s}\nhold: 2m"
     bench.playbook(f"playbook: other\n{match}\n{other}\n", "other.yaml")
     bench.reload()
     bench.after("1s")
-    bench.deliver(stuck(bench, 0))
     bench.deliver(bench.fires({"alertname": "Other", "container_name": "c0"}))
-    bench.after("11m")
+    bench.after("1s")
+    bench.deliver(stuck(bench, 0))
+    bench.after("3m")
+    assert waiting(bench) == {"busy:docker:gpu-07/c0", "reservation:busy_target"}
+    bench.after("8m")
     assert bench.acts()[:2] == ["docker.restart docker:gpu-07/c0", "docker.stop docker:gpu-07/c0"]
 
 
