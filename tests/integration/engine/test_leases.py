@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,7 +12,6 @@ from click.testing import CliRunner
 from remediator.cli import cli
 from remediator.clients.fake import Fails
 from remediator.clients.ports import CpuLimit
-from remediator.engine.dispatch import Duty
 from remediator.errors import RequestError, UnknownEffectError
 from remediator.web import answers
 
@@ -175,8 +175,9 @@ def test_lease_when_a_resolve_takes_nothing_back_then_it_stays(bench: Any, more:
 
 def test_lease_when_the_alert_expires_without_a_word_then_it_goes_only_at_at_most(bench: Any) -> None:
     capped(bench)
-    bench.after("11h")
+    bench.after("10h")
     assert bench.events("subject_closed")[0].data["reason"] == "expired"
+    bench.after("1h")
     assert cpus(bench) == 2
     bench.after("1h")
     assert (cpus(bench), state(bench)) == (0, "undone")
@@ -407,6 +408,16 @@ def test_stack_when_the_upper_one_is_due_then_it_alone_goes_and_the_lower_one_af
     assert (cpus(bench), leases(bench)) == (0, [("cap", "undone"), ("less", "undone")])
 
 
+def test_stack_when_the_upper_one_is_undone_then_the_lower_one_is_left_as_that_left_it(bench: Any) -> None:
+    two_playbooks(bench)
+    for status in ("exited", "running"):
+        bench.world.set_status("gpu-07", "trainer-0", status)
+    resolve(bench, alertname="Hot")
+    bench.after("10m")
+    (lower,) = bench.engine.leases(100, is_all=False)
+    assert lower["after"]["started_at"] == bench.world.container("gpu-07", "trainer-0").started_at
+
+
 def test_stack_when_the_released_one_fires_again_then_it_does_not_go_with_the_one_above(bench: Any) -> None:
     two_playbooks(bench)
     resolve(bench)
@@ -509,7 +520,40 @@ def test_undo_when_no_answer_comes_and_the_target_shows_it_then_it_is_undone(ben
     resolve(bench)
     bench.after("10m")
     assert (cpus(bench), state(bench)) == (0, "undone")
+    assert [event.outcome for event in bench.events("undo_finished")] == ["succeeded"]
     assert bench.told() == []
+
+
+def at_the_look(bench: Any, do: Callable[[], Any]) -> None:
+    """Do something right after the next look at a container."""
+    look = bench.world.look
+
+    def looks(*args: Any) -> Any:
+        bench.world.look = look
+        seen = look(*args)
+        do()
+        return seen
+
+    bench.world.look = looks
+
+
+def test_undo_when_others_change_the_target_between_the_look_and_the_act_then_it_is_left_to_them(bench: Any) -> None:
+    capped(bench)
+    resolve(bench)
+    at_the_look(bench, lambda: bench.world.set_cpu("gpu-07", "trainer-0", CpuLimit(quota_us=500_000)))
+    bench.after("10m")
+    assert (cpus(bench), state(bench)) == (5, "drifted")
+    assert [event.outcome for event in bench.events("undo_finished")] == ["unchanged"]
+    assert news(bench) == ["cap drifted"]
+
+
+def test_undo_when_the_alert_fires_between_the_look_and_the_act_then_nothing_is_undone(bench: Any) -> None:
+    capped(bench)
+    resolve(bench)
+    at_the_look(bench, lambda: bench.deliver_later(bench.fires(bench.leak())))
+    bench.after("10m")
+    assert (cpus(bench), state(bench)) == (2, "open")
+    assert bench.events("undo_started") == []
 
 
 def test_undo_when_a_person_asks_again_after_a_failure_then_it_is_tried_at_once(bench: Any) -> None:
@@ -671,14 +715,12 @@ def test_undo_when_it_is_under_way_then_no_run_gets_the_target(bench: Any) -> No
     def acts(*args: Any) -> None:
         bench.world.act = act
         bench.deliver_later(bench.fires(bench.leak()))
-        run_id = bench.runs()[0]["run_id"]
-        bench.engine._advance(run_id, Duty.ACT)
-        phases.extend(bench.engine.run(run_id)["waits_for"])
+        bench.engine._dispatch.run_due()
+        phases.extend(bench.newest()["waits_for"])
         act(*args)
 
     bench.world.act = acts
     bench.after("10m")
     assert f"busy:{TARGET}" in phases
-    bench.after("1m")
     assert [row["outcome"] for row in bench.runs()] == ["succeeded"] * 2
     assert (cpus(bench), leases(bench)) == (2, [("cap", "undone"), ("cap", "open")])
