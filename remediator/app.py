@@ -453,13 +453,14 @@ class App:
 
     def readiness(self) -> Readiness:
         """Whether deliveries are taken and acted on."""
+        store = self._store.is_ok()
         checks = {
-            "store": self._store.is_ok(),
+            "store": store,
             "playbooks": "; ".join(self._reloader.problems) or "ok",
             "inbox": "ok" if self._intake.is_alive else "the inbox thread does not run: restart the engine",
             "workers": "ok" if self._dispatch.is_alive else "a worker does not run: restart the engine",
             "engine": "stopping" if self._is_stopping else "ok",
-            "messages": self._reach(),
+            "messages": self._reach() if store == "ok" else "ok",  # not known, and one thing to mend is enough
         }
         # A bad playbook file leaves the whole old set in force, and other deliveries may be acted on though nobody is
         # told: both show, and take nobody out of service.
@@ -471,7 +472,7 @@ class App:
         try:
             unheard = self._read(lambda conn: runs.get_control(conn, UNHEARD))
         except StoreError:
-            return "ok"  # not known, and the store's own check says why
+            return "ok"
         if unheard is None:
             return "ok"
         return (
