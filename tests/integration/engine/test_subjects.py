@@ -22,8 +22,8 @@ def fires_and_is_paused_before_the_act(bench: Any, labels: dict[str, str]) -> No
     """An alert fires, its run is allowed to act, and a person pauses the engine before it does."""
     decide = bench.engine.pipeline._reserver.reserve
 
-    def reserve_then_pause(*args: Any) -> Any:
-        answer = decide(*args)
+    def reserve_then_pause(*args: Any, **how: Any) -> Any:
+        answer = decide(*args, **how)
         bench.engine.pause("tester", "between verdict and act")
         return answer
 
@@ -404,4 +404,4 @@ def test_by_hand_when_a_label_cannot_be_written_as_utf8_then_it_is_refused_and_n
 def test_by_hand_when_it_should_be_verified_by_the_alert_then_it_is_unverified(bench: Any) -> None:
     bench.restarts("verify: [{alert: resolved, within: 5m}]").start()
     by_hand(bench)
-    assert bench.ended() == ("unverified", "none")
+    assert bench.ended() == ("unverified", "no_value")

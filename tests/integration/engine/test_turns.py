@@ -214,7 +214,7 @@ def test_verify_when_it_still_fires_after_within_then_it_is_ineffective(bench: A
 def test_verify_when_the_episode_expires_then_it_is_unverified(bench: Any) -> None:
     begin(bench, "verify: [{alert: resolved, within: 12h}]")
     bench.after("10h")
-    assert bench.ended() == ("unverified", "none")
+    assert bench.ended() == ("unverified", "no_value")
 
 
 # -- latched, stop_on_resolve
@@ -523,8 +523,8 @@ def test_pause_when_the_last_word_is_lost_then_an_expired_alert_is_not_acted_on_
     reserver = bench.engine.pipeline._reserver
     decide = reserver.reserve
 
-    def reserve_then_pause(*args: Any) -> Any:
-        answer = decide(*args)
+    def reserve_then_pause(*args: Any, **how: Any) -> Any:
+        answer = decide(*args, **how)
         bench.engine.pause("tester", "between verdict and act")
         return answer
 
