@@ -114,9 +114,9 @@ def describe(conn: Connection, found: Found, playbooks: Playbooks) -> dict[str, 
 
     Returns:
         ``summary`` and: ``annotations``; ``starts_at``, the alert's own; ``end``, how it ended or stands, in words;
-        ``deliveries`` (``n``, ``first``, ``last``); ``subjects`` with their runs; ``has_acted``; ``nothing_done``,
-        ``{"playbook", "why", "more"}`` for each reason why nothing was done; ``timeline``; ``events``, as in ``audit
-        show --json``.
+        ``deliveries`` (``n``, ``first``, ``last``); ``subjects`` with their runs; ``has_acted``, since the alert began;
+        ``nothing_done``, ``{"playbook", "why", "more"}`` for each reason why that is so; ``timeline``; ``events``,
+        as in ``audit show --json``.
     """
     episode = found.episode
     subjects = _subjects(conn, found)
@@ -132,7 +132,7 @@ def describe(conn: Connection, found: Found, playbooks: Playbooks) -> dict[str, 
         "end": _end(found),
         "deliveries": _deliveries_dict(episode, sent),
         "subjects": [_subject_dict(one, counts.get(one.id, 0), details) for one in subjects],
-        "has_acted": any(subject.has_acted for subject in subjects),
+        "has_acted": any(one.has_acted for one in subjects if one.id not in _joined_late(episode, subjects, recorded)),
         "nothing_done": _nothing_done(found, subjects, recorded, details, playbooks),
         "timeline": [_entry_dict(entry) for entry in sorted(entries, key=lambda entry: entry.at)],
         "events": [audit.as_dict(one) for one in recorded],
@@ -257,12 +257,13 @@ def _nothing_done(
     playbooks: Playbooks,
 ) -> list[dict[str, Any]]:
     """Each reason why nothing was done, () where a run did something."""
-    told = {one.event.run_id for one in recorded if _is_done(one)}
-    if any(subject.has_acted or subject.run_id in told for subject in subjects):
+    done = {one.event.run_id for one in recorded if _is_done(one)}
+    joined = _joined_late(found.episode, subjects, recorded)
+    if any(subject.has_acted or subject.run_id in done for subject in subjects if subject.id not in joined):
         return []
     types = {one.event.type for one in recorded}
     reasons = [_left_alone(one) for one in recorded if one.event.type is EventType.ALERT_IGNORED]
-    reasons += [_why_not(subject, details) for subject in subjects]
+    reasons += [_joined(one) if one.id in joined else _why_not(one, details) for one in subjects]
     if EventType.ALERT_UNMATCHED in types and found.episode is not None and not subjects:
         reasons += _unmatched(found.episode, playbooks)
     if found.episode is None and found.by_hand is None:
@@ -280,6 +281,23 @@ def _is_done(recorded: RecordedEvent) -> bool:
     event = recorded.event
     is_step = str(event.data.get("step", "")).startswith("steps.")
     return event.type is EventType.ATTEMPT_FINISHED and is_step and event.data.get("changed") is True
+
+
+def _joined_late(
+    episode: EpisodeRow | None, subjects: Sequence[SubjectRow], recorded: Sequence[RecordedEvent]
+) -> frozenset[str]:
+    """Subjects whose one run had ended when this alert, which is not the first of them, began to fire."""
+    if episode is None:
+        return frozenset()
+    ends = {one.event.run_id: one.event.at for one in recorded if one.event.type is EventType.RUN_FINISHED}
+    over = {run_id for run_id, at in ends.items() if at < episode.opened_at}
+    return frozenset(one.id for one in subjects if one.run_id in over and one.opened_by_episode != episode.id)
+
+
+def _joined(subject: SubjectRow) -> dict[str, Any]:
+    how = ended_text(subject.outcome, subject.reason)
+    why = f"another alert that it is about fires, and its one run for them had ended before this one began ({how})"
+    return _reason(subject.playbook, why)
 
 
 def _left_alone(recorded: RecordedEvent) -> dict[str, Any]:

@@ -200,6 +200,19 @@ def test_incident_when_nothing_was_done_then_says_why(
     assert reason.startswith(said)
 
 
+def test_incident_when_it_joined_a_subject_whose_run_had_ended_then_says_why_nothing_was_done(
+    bench: Bench, told: Callable[..., dict[str, Any]]
+) -> None:
+    bench.restarts(per="host").start().deliver(bench.fires(bench.leak()))
+    bench.after("1h")
+    bench.deliver(bench.fires(bench.leak("trainer-1")))
+
+    assert why(told("container_name=trainer-1")) == [
+        "restart: another alert that it is about fires, and its one run for them had ended before this one began (done)"
+    ]
+    assert why(told("container_name=trainer-0")) == []
+
+
 def test_incident_when_several_alerts_match_then_lists_them_with_times(
     bench: Bench, ask: Callable[..., Result]
 ) -> None:

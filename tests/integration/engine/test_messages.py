@@ -401,3 +401,10 @@ def test_escalate_when_the_engine_dies_while_it_tells_the_others_then_it_does_no
     keys = [event.data["step"] for event in bench.events("attempt_started")]
     assert keys.count("message.escalate.next") == 1
     assert "reached nobody" in unheard(bench)[1]
+
+
+def test_approval_when_people_are_asked_then_the_link_leads_to_the_page_that_answers(bench: Any) -> None:
+    bench.restarts("approval: {ask: [oncall]}").start(public_url="https://remediator.example/engine/")
+    bench.deliver(bench.fires(bench.leak()))
+    page = f"https://remediator.example/engine/runs/{bench.run()['run_id']}/approval"
+    assert f"  or on its page: {page}" in bench.world.writes[-1].args["body"].splitlines()
