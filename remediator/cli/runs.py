@@ -53,7 +53,8 @@ def print_run(run: Mapping[str, Any]) -> None:
         fold(
             f"asks {value_text(asks)} whether it may act; no answer until {run.get('expires_at')} is a no:", 4, "yellow"
         )
-        fold(f"remediator approve|deny {str(run['run_id'])[:ID_SHOWN]} --reason TEXT", 6, "yellow")
+        which = f"{str(run['run_id'])[:ID_SHOWN]} --question {run.get('question', 0)}"
+        fold(f"remediator approve|deny {which} --reason TEXT", 6, "yellow")
     waits = f"waits for {waiting_text(run['waits_for'])}" if run["waits_for"] else ""
     look = f"next look at {run['due_at']}" if run.get("due_at") and not run["ended_at"] else ""
     if waits or look:

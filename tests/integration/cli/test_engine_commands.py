@@ -694,6 +694,11 @@ def test_breaker_list_when_the_engine_answers_then_says_which_hold(
             id="a run asks",
         ),
         pytest.param(
+            {"open_runs": [{**RUN, "phase": "asking", "asks": ["oncall"], "question": 7, "expires_at": "08:30"}]},
+            "      remediator approve|deny 4f1d --question 7 --reason TEXT",
+            id="how to answer",
+        ),
+        pytest.param(
             {"checks": {"playbooks": "a.yaml:1:1: bad"}},
             "    the old set stays in force",
             id="bad files, in the old set",
