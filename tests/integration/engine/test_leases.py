@@ -124,6 +124,13 @@ def test_lease_when_opened_then_the_log_says_what_it_was_and_what_it_is_and_unti
     assert data["require"] == [{"name": "temp_c", "query": "max(temp_c)", "below": "78"}]
 
 
+def test_lease_when_its_run_is_still_at_work_then_it_is_due_at_at_most_already(bench: Any) -> None:
+    capped(bench, "verify: [{alert: resolved, within: 1h}]")
+    (lease,) = bench.engine.leases(100, is_all=False)
+    assert bench.run()["phase"] == "verifying"
+    assert lease["due_at"] == lease["at_most_at"] == "2026-03-02T00:01:00.000000Z"
+
+
 def test_lease_when_it_fires_again_then_the_undo_waits_and_its_time_starts_anew(bench: Any) -> None:
     capped(bench)
     resolve(bench)
