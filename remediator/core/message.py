@@ -150,8 +150,8 @@ def _approval(run: Run, key: str) -> tuple[str, list[str]]:
         *_why(plan),
         f"Answer until {_moment(question.asked_at + question.expires)}. No answer is a no. If the alert is over before"
         " that, nothing is done.",
-        f"  yes: remediator approve {plan.run_id} --reason TEXT",
-        f"  no:  remediator deny {plan.run_id} --reason TEXT",
+        f"  yes: remediator approve {plan.run_id} --question {question.number} --reason TEXT",
+        f"  no:  remediator deny {plan.run_id} --question {question.number} --reason TEXT",
     ]
     page = _approval_page(plan)
     return "asks for approval", [*lines, f"  or on its page: {page}"] if page else lines
@@ -211,7 +211,8 @@ def _drifted(run: Run) -> tuple[str, list[str]]:
 
 
 def _news(run: Run, kind: MessageKind) -> str:
-    return one_line(run.lease_news.get(kind, "")).rstrip(".") or "nothing was recorded"
+    details = dict.fromkeys(one_line(detail).rstrip(".") for detail in run.lease_news.get(kind, {}).values())
+    return "; ".join(details) or "nothing was recorded"
 
 
 # -- how it ended ------------------------------------------------------------------------------------------------------

@@ -429,22 +429,29 @@ def _next_attempt(run: Run, step: PlannedStep, state: StepState, now: Situation)
     if instead is None:
         instead = _instead_of_retry(run, step, state, now) if state.attempts else _instead_of_first(run, step, now)
     if instead is None and not step.is_message:
-        instead = _instead_of_act(run, now)
+        # Nothing is judged while people think: that is for what comes after their yes.
+        instead = _while_asked(run, step, now) or _instead_of_act(run, now)
     if instead is None and step.approval is not None and not step.is_message and not state.attempts:
         instead = _question_of(run, step, now)
     return instead or Try(step, len(state.attempts) + 1)
 
 
+def _while_asked(run: Run, step: PlannedStep, now: Situation) -> Move | None:
+    """What a step does that people were asked for; None where nobody was, or they said yes."""
+    question = run.questions.get(step.key)
+    if question is None or question.answer is Answer.GIVEN:
+        return None
+    gone = _gone(run, now) if question.answer is Answer.OPEN else None
+    return _mode_forbids(run, now) or gone or _unanswered(run, step.key, question, now)
+
+
 def _question_of(run: Run, step: PlannedStep, now: Situation) -> Move | None:
-    """What a step does that people are asked for: ask, wait, and be judged once more; None = act."""
+    """What a step does that people are asked for: ask, and be judged once more after their yes; None = act."""
     question = run.questions.get(step.key)
     if question is None:
         return Ask(step)
     is_judged = question.answered_at is not None and run.judged_at is not None and run.judged_at >= question.answered_at
-    if question.answer is Answer.GIVEN and is_judged:
-        return None
-    gone = _gone(run, now) if question.answer is not Answer.DENIED else None
-    return gone or _unanswered(run, step.key, question, now) or _turn(run, now)
+    return None if is_judged else _gone(run, now) or _turn(run, now)
 
 
 def _instead_of_first(run: Run, step: PlannedStep, now: Situation) -> Move | None:
@@ -546,7 +553,7 @@ def _conclude(run: Run) -> Finish:
     states = [(step, run.step(step.key)) for step in counted]
     done = [state for _, state in states if state.outcome is Outcome.SUCCEEDED]
     failed = [(step, state) for step, state in states if state.outcome is Outcome.FAILED]
-    if done:
+    if done or (run.verification is Outcome.SUCCEEDED and not failed):  # or a rung before did, and that helped
         what = f"done, but for step {failed[0][0].name}, which failed" if failed else f"all steps were done{after}"
         helped = f" and {run.verification_detail}" if run.verification is Outcome.SUCCEEDED else ""
         return Finish(RunOutcome.SUCCEEDED, Reason.NONE, f"{what}{helped}")

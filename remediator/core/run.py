@@ -93,6 +93,7 @@ class Question:
 
     Attributes:
         ask: names of notification targets.
+        number: what people call it by: its place in the run's log, which no other question of the run has.
         expires: of time in which the engine was up.
         by, reason, answered_at: of the answer; "" and None while it is open.
     """
@@ -100,6 +101,7 @@ class Question:
     asked_at: datetime
     ask: tuple[str, ...]
     expires: timedelta
+    number: int = 1
     answer: Answer = Answer.OPEN
     by: str = ""
     reason: str = ""
@@ -170,13 +172,13 @@ class Run:
         judged_at: of the newest verdict that allowed it.
         rung: where it is on its ladder; 0 without one, and before its first verdict.
         planned_targets: ref → (uid, owner), as the allowing verdict saw them.
-        asked_targets: as they were when people were asked; None when nobody was, or it was judged since.
+        asked_targets: as they were when people were last asked on this rung; None when nobody was.
         questions: ``rung_key`` or step key → what people were asked and said.
         tripped: breakers that its verdict tripped.
         why_tripped: breaker → what it counted, for people.
         watched: what is known of each check of the verification of a step (by its key) or of the rung ("").
         taken_back: keys of steps whose change was undone.
-        lease_news: what became of what it changed, that people are told: kind → detail.
+        lease_news: what became of what it changed, that people are told: kind → step key → detail.
         fired_at_end: whether its subject still fired when it ended.
         outcome: None until it has ended; a settled run bears the outcome that settling gave it.
     """
@@ -199,7 +201,7 @@ class Run:
     verification: Outcome | None = None
     verification_detail: str = ""
     taken_back: frozenset[str] = frozenset()
-    lease_news: Mapping[MessageKind, str] = field(default_factory=dict)
+    lease_news: Mapping[MessageKind, Mapping[str, str]] = field(default_factory=dict)
     cancelled_by: str = ""
     outcome: RunOutcome | None = None
     reason: Reason = Reason.NONE
@@ -298,8 +300,16 @@ def _after(run: Run, event: Event) -> Run:
     data: Mapping[str, Any] = event.data
     match event.type:
         case EventType.PLAN_MADE:  # a second one: planned anew, and to be judged and asked for anew
-            plan = unpack_plan(data["plan"])
-            return replace(run, plan=plan, judged_at=None, planned_targets={}, asked_targets=None, questions={})
+            asked = message_key(MessageKind.APPROVAL)
+            return replace(
+                run,
+                plan=unpack_plan(data["plan"]),
+                judged_at=None,
+                planned_targets={},
+                asked_targets=None,
+                questions={},
+                steps={key: state for key, state in run.steps.items() if not key.startswith(asked)},
+            )
         case EventType.PLAN_REFUSED:
             return replace(
                 run,
@@ -341,7 +351,10 @@ def _after(run: Run, event: Event) -> Run:
             return _after_climb(run, data["to"])
         case EventType.APPROVAL_ASKED:
             question = Question(
-                asked_at=event.at, ask=tuple(data["ask"]), expires=timedelta(milliseconds=data["expires_ms"])
+                asked_at=event.at,
+                ask=tuple(data["ask"]),
+                expires=timedelta(milliseconds=data["expires_ms"]),
+                number=event.n,
             )
             # Asking is no waiting, of which people are told.
             return replace(
@@ -361,11 +374,11 @@ def _after(run: Run, event: Event) -> Run:
             )
             return replace(run, questions={**run.questions, data["key"]: answered})
         case EventType.LEASE_KEPT:
-            return _with_lease_news(run, MessageKind.LEASE_KEPT, data["detail"])
+            return _with_lease_news(run, MessageKind.LEASE_KEPT, data)
         case EventType.UNDO_FINISHED if data["outcome"] in (Outcome.FAILED, Outcome.UNKNOWN):
-            return _with_lease_news(run, MessageKind.UNDO_FAILED, data["detail"])
+            return _with_lease_news(run, MessageKind.UNDO_FAILED, data)
         case EventType.LEASE_CLOSED if data["how"] != "undone":
-            return _with_lease_news(run, MessageKind.DRIFTED, data["detail"])
+            return _with_lease_news(run, MessageKind.DRIFTED, data)
         case EventType.LEASE_CLOSED:
             return replace(run, taken_back=run.taken_back | {data["step"]})
         case (
@@ -423,13 +436,14 @@ def _after_climb(run: Run, rung: int) -> Run:
     """On the next rung: judged, asked for and verified anew."""
     watched = {key: seen for key, seen in run.watched.items() if key}
     return replace(
-        run, rung=rung, judged_at=None, waits_since=None, waits_for=(), watched=watched, verification=None,
-        verification_detail="",
+        run, rung=rung, judged_at=None, asked_targets=None, waits_since=None, waits_for=(), watched=watched,
+        verification=None, verification_detail="",
     )  # fmt: skip
 
 
-def _with_lease_news(run: Run, kind: MessageKind, detail: str) -> Run:
-    return replace(run, lease_news={**run.lease_news, kind: detail})
+def _with_lease_news(run: Run, kind: MessageKind, data: Mapping[str, Any]) -> Run:
+    news = {**run.lease_news.get(kind, {}), data["step"]: data["detail"]}
+    return replace(run, lease_news={**run.lease_news, kind: news})
 
 
 def _after_verdict(run: Run, at: datetime, data: Mapping[str, Any]) -> Run:
@@ -454,7 +468,6 @@ def _after_verdict(run: Run, at: datetime, data: Mapping[str, Any]) -> Run:
             would_be=word,
             waits_for=(),
             planned_targets=targets,
-            asked_targets=None if is_admitted else run.asked_targets,
         )
     return replace(run, would_be=word)
 

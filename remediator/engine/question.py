@@ -27,7 +27,7 @@ class Asked:
     """One question about a run, answered or open: the newest that there is.
 
     Attributes:
-        number: seq of its ``approval_asked``: no two questions share one.
+        number: of the question in its run; see ``core.run.Question``.
         key: what it is about, a ``core.run.rung_key`` or a step's key.
         rung: where the run was on its ladder; 0 without one.
         expires_at: as far as is known now; time in which the engine is away moves it on.
@@ -80,7 +80,7 @@ def newest_question(recorded: Sequence[RecordedEvent], gaps: Gaps, now: datetime
     verdict: Mapping[str, Any] = next((event.data for event in before if event.type is EventType.VERDICT_GIVEN), {})
     return run, Asked(
         run=run,
-        number=asking.seq,
+        number=question.number,
         key=asked["key"],
         rung=asked["rung"],
         question=question,

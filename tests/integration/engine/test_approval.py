@@ -222,3 +222,76 @@ def test_approval_when_it_is_given_in_the_moment_in_which_it_expires_then_the_lo
     bench.after("61m")
     assert bench.acts() == [RESTART]
     assert bench.ended() == ("succeeded", "none")
+
+
+def test_approval_when_the_plan_is_made_anew_while_it_asks_then_people_are_asked_anew_and_the_old_yes_is_for_nothing(
+    bench: Bench,
+) -> None:
+    bench.restarts(ASKS, per="host").start()
+    bench.deliver(bench.fires(bench.leak()), bench.fires(bench.leak("trainer-1")))
+    first = bench.run()
+    bench.after("5m")
+    bench.deliver(bench.resolved(bench.leak()))
+    second = bench.run()
+    assert bench.did() == ["tell ml-platform", "tell ml-platform"]
+    sent = [write.args["body"] for write in bench.world.writes]
+    assert all(f"--question {run['question']} " in body for run, body in zip((first, second), sent, strict=True))
+    with pytest.raises(RequestError, match="any more"):
+        bench.engine.approve(first["run_id"], "alice", "restart trainer-0", first["question"])
+    assert bench.acts() == []
+    bench.engine.approve(first["run_id"], "alice", "restart trainer-1", second["question"])
+    bench.engine.work()
+    assert bench.acts() == [RESTART.replace("trainer-0", "trainer-1")]
+
+
+FIRST_STEP_ASKS = """
+steps:
+  - name: restart
+    action: docker.restart
+    params: {container: "{{ labels.container_name }}"}
+    approval: {ask: [ml-platform], expires: 4h}
+escalate: {to: [oncall]}
+"""
+
+
+def test_approval_when_the_engine_was_away_while_a_step_asks_then_it_still_holds_nothing_and_the_yes_is_for_that_target(
+    bench: Bench,
+) -> None:
+    bench.restarts(steps=FIRST_STEP_ASKS).start()
+    bench.deliver(bench.fires(bench.leak()))
+    bench.away("10m")
+    bench.deliver(bench.fires(bench.leak()))
+    bench.after("1m")
+    assert (bench.run()["phase"], bench.reserved()) == ("asking", [])
+    bench.world.add_container("gpu-07", "trainer-0")
+    bench.engine.approve(bench.run()["run_id"], "alice", "looks right")
+    bench.engine.work()
+    assert bench.acts() == []
+    assert bench.ended() == ("refused", "target_changed")
+
+
+def test_approval_when_a_step_asks_and_no_word_comes_after_an_absence_then_it_expires_all_the_same(
+    bench: Bench,
+) -> None:
+    bench.restarts(steps=FIRST_STEP_ASKS).start()
+    bench.deliver(bench.fires(bench.leak()))
+    bench.away("40m")
+    bench.after("4h")
+    assert bench.ended() == ("expired", "approval_expired")
+    assert bench.did() == ["tell ml-platform", "tell oncall"], "nobody is told that what asks waits"
+
+
+def test_approval_when_the_target_was_made_anew_after_the_yes_while_the_engine_was_away_then_it_is_refused(
+    bench: Bench,
+) -> None:
+    from remediator.clients.fake import Fails
+
+    run_id = asking(bench)
+    bench.world.fail("docker.restart", Fails.TRANSIENT)
+    bench.engine.approve(run_id, "alice", "looks right")
+    bench.engine.work()
+    bench.world.add_container("gpu-07", "trainer-0")
+    bench.away("6m")
+    bench.deliver(bench.fires(bench.leak()))
+    assert bench.acts() == [RESTART], "the try that failed"
+    assert bench.ended() == ("refused", "target_changed")

@@ -145,6 +145,23 @@ def test_ladder_when_its_last_rung_only_tells_people_then_it_ends_there_without_
     assert bench.ended() == ("ineffective", "did_not_help")
 
 
+def test_ladder_when_its_next_rung_finds_nothing_to_change_and_it_helped_then_the_run_did_something(
+    bench: Bench,
+) -> None:
+    steps = LADDER.replace("signal: SIGUSR1", "signal: SIGKILL").replace("restart, rung: 2, action: docker.restart",
+        "stop, rung: 2, action: docker.stop").replace("{name: stop, rung: 3", "{name: again, rung: 3")  # fmt: skip
+    ladder(bench, steps)
+    bench.deliver(bench.fires(bench.leak()))
+    bench.after("9m")
+    bench.sees("ratio", 0.97)
+    bench.after("90s")
+    bench.sees("ratio", 0.5)
+    bench.after("10m")
+    assert bench.acts() == [SIGNAL]
+    assert bench.events("verdict_given")[-1].data["rung"] == 2
+    assert bench.ended() == ("succeeded", "none")
+
+
 def test_ladder_when_a_person_cancels_between_rungs_then_no_rung_follows(bench: Bench) -> None:
     ladder(bench)
     bench.deliver(bench.fires(bench.leak()))

@@ -52,6 +52,7 @@ def question_of(told: dict[str, Any]) -> Question:
         asked_at=NOW,
         ask=("oncall",),
         expires=timedelta(minutes=30),
+        number=7,
         answer=Answer(told.get("answer", "")),
         by=told.get("by", ""),
         reason=told.get("reason", ""),

@@ -482,7 +482,7 @@ def test_next_move_when_a_step_is_asked_for_then_at_its_turn_and_judged_after_th
     assert move(replace(yes, judged_at=NOW + 2 * MINUTE)) == Try(STEP_ASKED, 1)
 
 
-def test_fold_when_people_are_asked_and_answer_then_the_targets_of_then_are_kept_until_the_verdict() -> None:
+def test_fold_when_people_are_asked_and_answer_then_the_targets_of_then_are_kept_until_the_next_rung() -> None:
     target = {"ref": "a", "uid": "b", "owner": ""}
     events = [
         Event(type=EventType.PLAN_MADE, at=NOW, n=1, data={"plan": pack_plan(ASKING)}),
@@ -503,7 +503,9 @@ def test_fold_when_people_are_asked_and_answer_then_the_targets_of_then_are_kept
     answered = fold([*events, yes])
     assert (answered.open_question, answered.questions["rung.0"].by) == (None, "alice")
     judged = fold([*events, yes, Event(type=EventType.VERDICT_GIVEN, at=NOW, n=5, data=a_verdict(targets=[target]))])
-    assert (judged.is_admitted, judged.asked_targets) == (True, None)
+    assert (judged.is_admitted, judged.asked_targets) == (True, {"a": ("b", "")}), "for when it is judged once more"
+    climbed = fold([*events, yes, Event(type=EventType.RUNG_CLIMBED, at=NOW, n=5, data={"to": 2})])
+    assert climbed.asked_targets is None, "of that rung people saw nothing yet"
 
 
 # -- next_move: breakers and leases
@@ -527,12 +529,12 @@ def test_next_move_when_its_verdict_tripped_a_breaker_then_people_are_told_of_it
 @pytest.mark.parametrize(
     ("kind", "data", "expected"),
     [
-        (EventType.LEASE_KEPT, {"detail": "hot"}, MessageKind.LEASE_KEPT),
-        (EventType.UNDO_FINISHED, {"outcome": "failed", "detail": "no"}, MessageKind.UNDO_FAILED),
-        (EventType.UNDO_FINISHED, {"outcome": "unknown", "detail": "no"}, MessageKind.UNDO_FAILED),
-        (EventType.UNDO_FINISHED, {"outcome": "succeeded", "detail": ""}, None),
-        (EventType.LEASE_CLOSED, {"how": "drifted", "detail": "by others"}, MessageKind.DRIFTED),
-        (EventType.LEASE_CLOSED, {"how": "reverted", "detail": "reboot"}, MessageKind.DRIFTED),
+        (EventType.LEASE_KEPT, {"step": "steps.one", "detail": "hot"}, MessageKind.LEASE_KEPT),
+        (EventType.UNDO_FINISHED, {"step": "steps.one", "outcome": "failed", "detail": "no"}, MessageKind.UNDO_FAILED),
+        (EventType.UNDO_FINISHED, {"step": "steps.one", "outcome": "unknown", "detail": "no"}, MessageKind.UNDO_FAILED),
+        (EventType.UNDO_FINISHED, {"step": "steps.one", "outcome": "succeeded", "detail": ""}, None),
+        (EventType.LEASE_CLOSED, {"step": "steps.one", "how": "drifted", "detail": "by others"}, MessageKind.DRIFTED),
+        (EventType.LEASE_CLOSED, {"step": "steps.one", "how": "reverted", "detail": "reboot"}, MessageKind.DRIFTED),
         (EventType.LEASE_CLOSED, {"how": "undone", "step": "steps.restart", "detail": ""}, None),
     ],
 )
