@@ -296,8 +296,12 @@ def _after_the_fire(
     """Nothing of it fires: ``after`` the resolve, at ``at_most`` else, and only while ``require`` holds."""
     after_younger = around.younger_closed_at
     ends: list[datetime] = []
-    if around.resolved_at is not None and not lease.is_by_hand and not lease.is_latched:
+    # Their resolve says nothing before ``at_most``; what was kept then goes as all else that was kept.
+    waits_for_at_most = (lease.is_by_hand or lease.is_latched) and lease.kept_at is None
+    if around.resolved_at is not None and not waits_for_at_most:
         ends.append(max(around.resolved_at, after_younger or around.resolved_at) + lease.undo.after)
+    elif lease.is_by_hand and lease.kept_at is not None:  # no alert of it that could be resolved
+        ends.append(lease.kept_at)
     if must_end_at is not None:
         ends.append(max(must_end_at, after_younger + lease.undo.after) if after_younger else must_end_at)
     if not ends:

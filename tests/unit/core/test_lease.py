@@ -68,6 +68,11 @@ ASKED = "require is asked"
         pytest.param({"is_latched": True}, resolved(5), 12 * HOUR, BACK, id="latched, at at_most"),
         pytest.param({"is_by_hand": True}, resolved(5), HOUR, 12 * HOUR, id="by hand: a resolve says nothing"),
         pytest.param({"is_by_hand": True}, FIRES, 12 * HOUR, KEPT, id="by hand, the same fires at at_most"),
+        pytest.param({"is_latched": True, "kept_at": NOW}, resolved(5), 15 * MINUTE, BACK, id="latched, kept: goes"),
+        pytest.param({"is_by_hand": True, "kept_at": NOW}, resolved(5), 15 * MINUTE, BACK, id="by hand, kept: goes"),
+        pytest.param(
+            REQUIRES | {"is_by_hand": True, "kept_at": NOW}, QUIET, HOUR, ASKED, id="by hand, kept: require is asked on"
+        ),
         pytest.param({}, QUIET, HOUR, 12 * HOUR, id="expired: not a resolve"),
         pytest.param({}, QUIET, 12 * HOUR, BACK, id="expired, at at_most"),
         pytest.param({"undo": an_undo(when=UndoWhen.NEVER)}, resolved(5), 99 * HOUR, None, id="never: not by itself"),
