@@ -150,12 +150,13 @@ def _match(match: Match | MissingPer, alert: Alert, group: AlertGroup, wiring: W
     says = _say(plan, wiring.conditions)
     shown |= {
         "prometheus": plan.prometheus,
-        "approval": _approval(plan.approval),
         "require": [_condition(condition, says) for condition in plan.require],
         "steps": [_step(step, asked[step.rung], says) for step in plan.steps],
         "resolved": [_step(step, None, says) for step in plan.resolved],
         "verify": [_check(check, says) for check in plan.verify],
     }
+    if plan.approval is not None:
+        shown["approval"] = _approval(plan.approval)
     rung, held = _stored(plan, wiring)
     if plan.ladder is not None:
         shown["ladder"] = {"within": print_duration(plan.ladder), "starts_at": rung, "rungs": rungs}

@@ -23,7 +23,7 @@ import requests
 from remediator.app import App
 from remediator.clients.fake import Fails, FakeWorld
 from remediator.settings import load_settings
-from remediator.store import audit
+from remediator.store import audit, breakers
 from remediator.web.openapi import openapi_document
 from remediator.web.server import start_in_thread
 
@@ -228,6 +228,9 @@ def test_api_when_answering_then_it_says_no_more_than_is_published(engine: Engin
         body={"version": "4", "alerts": [*alerts, {"status": "resolved", "labels": LEAK}, "bad"]},
     )
     note("POST", "/api/v1/resume", body={})
+    engine.app._store.write(lambda tx: breakers.trip(tx.conn, "site", datetime.now(UTC), "too much"))
+    note("GET", "/api/v1/breakers")
+    note("POST", "/api/v1/breakers/site/reset", "/api/v1/breakers/{name}/reset", {"reason": "x"})
     note("POST", f"/api/v1/runs/{no}/note", "/api/v1/runs/{run_id}/note", {"text": "x"})
     note("POST", f"/api/v1/runs/{no}/deny", "/api/v1/runs/{run_id}/deny", {"reason": "x", "by": "alice"})
     note("POST", f"/api/v1/runs/{yes}/approve", "/api/v1/runs/{run_id}/approve", {"reason": "x"})
