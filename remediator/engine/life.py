@@ -52,9 +52,11 @@ class Life:
             if is_start or silence > 3 * BEAT:
                 if silence > timedelta(0):
                     self._gaps.append((self._alive_at, now))
-                if silence >= LONG_GAP:
+                if silence >= LONG_GAP or silence < timedelta(0):  # set back: nobody knows how long it was away
                     self._up_since = now
-            self._gaps = [gap for gap in self._gaps if gap[1] > now - KEEP_GAPS]
+            # A clock that was ahead and is set back has measured what cannot be: time to come in which no time counts.
+            self._gaps = [(start, min(end, now)) for start, end in self._gaps if start < now and end > now - KEEP_GAPS]
+            self._up_since = min(self._up_since, now)
             self._alive_at = now
             value = {
                 "alive_at": utc_text(now),
