@@ -22,6 +22,8 @@ ROLES = {
     ("POST", "/api/v1/runs/<run_id>/deny"): Role.OPERATE,
     ("POST", "/api/v1/runs/<run_id>/note"): Role.OPERATE,
     ("POST", "/api/v1/runs/<run_id>/settle"): Role.OPERATE,
+    ("POST", "/api/v1/runs/<run_id>/undo"): Role.OPERATE,
+    ("GET", "/api/v1/leases"): Role.VIEW,
     ("GET", "/api/v1/breakers"): Role.VIEW,
     ("POST", "/api/v1/breakers/<name>/reset"): Role.OPERATE,
     ("POST", "/api/v1/pause"): Role.OPERATE,
