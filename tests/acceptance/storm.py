@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from acceptance.delivery import delivery
+from acceptance.delivery import delivery, resolved
 from acceptance.engine import ATTEMPT_TIMEOUT, START_TIMEOUT_S, Engine
 from realparts.process import wait_until
 
@@ -70,7 +70,7 @@ class Storm:
         pause_s: between two posts of one client.
         n_alerts: how many alerts each of them has; then it repeats them. None = without end.
         answered: SHA-256 of every body that was answered with 200.
-        leaks: label sets of the leaks that were, each once.
+        leaks: label sets of the leaks that were and have not been ended, by fault.
         refused: status → how many were answered otherwise.
     """
 
@@ -87,14 +87,14 @@ class Storm:
     def __post_init__(self) -> None:
         self._random = random.Random(self.seed)
         self._is_over = threading.Event()
-        self._wanted_leaks: queue.SimpleQueue[dict[str, str]] = queue.SimpleQueue()
+        self._wanted: queue.SimpleQueue[tuple[dict[str, str], bool]] = queue.SimpleQueue()
         self._n_leaks = 0
 
     @contextlib.contextmanager
     def posting(self) -> Iterator[None]:
         """Clients post without a pause, whether the engine runs or not."""
         threads = [threading.Thread(target=self._post_noise, args=(number,)) for number in range(self.n_clients)]
-        threads.append(threading.Thread(target=self._post_leaks))
+        threads.append(threading.Thread(target=self._post_wanted))
         for thread in threads:
             thread.start()
         try:
@@ -124,7 +124,7 @@ class Storm:
                 if is_enough():
                     break
             self.engine.start()
-            wait_until(self._wanted_leaks.empty, "the last leaks are posted", 60)
+            wait_until(self._wanted.empty, "the last leaks are posted", 60)
 
     def lost(self) -> set[str]:
         """What was answered with 200 and is not in the store."""
@@ -141,14 +141,20 @@ class Storm:
         for _ in range(n):
             self._n_leaks += 1
             container = self.containers[self._n_leaks % len(self.containers)]
-            self._wanted_leaks.put(
-                {
-                    "alertname": "Leak",
-                    "hostname": "gpu-07",
-                    "container_name": container,
-                    "fault": f"fault-{self._n_leaks}",
-                }
-            )
+            self.want(container, f"fault-{self._n_leaks}")
+
+    def want(self, container: str, fault: str, alertname: str = "Leak") -> None:
+        """Let an alert about a container be posted until it is answered with 200.
+
+        Args:
+            fault: no other alert has it.
+        """
+        labels = {"alertname": alertname, "hostname": "gpu-07", "container_name": container, "fault": fault}
+        self._wanted.put((labels, False))
+
+    def want_end(self, fault: str) -> None:
+        """Let the end of an alert that was posted be posted too, until it is answered with 200."""
+        self._wanted.put((self.leaks.pop(fault), True))
 
     def _post_noise(self, number: int) -> None:
         """New alerts that nobody acts on, repeats of them, and repeats of leaks as a second Alertmanager sends them."""
@@ -166,19 +172,20 @@ class Storm:
             time.sleep(self.pause_s)
         client.close()
 
-    def _post_leaks(self) -> None:
-        """New leaks, each until it is answered with 200."""
+    def _post_wanted(self) -> None:
+        """New leaks, and what ends them, each until it is answered with 200."""
         client = _Client(self)
         while not self._is_over.is_set():
             try:
-                labels = self._wanted_leaks.get(timeout=0.1)
+                labels, is_over = self._wanted.get(timeout=0.1)
             except queue.Empty:
                 continue
-            while not client.post(delivery(labels)):
+            while not client.post(resolved(labels) if is_over else delivery(labels)):
                 if self._is_over.wait(self.pause_s):
                     break
             else:
-                self.leaks[labels["fault"]] = labels
+                if not is_over:
+                    self.leaks[labels["fault"]] = labels
         client.close()
 
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Self
 
 from acceptance.engine import Engine
 from realparts.docker_engine import DockerEngine
@@ -112,20 +112,47 @@ def titles(people: WebhookReceiver) -> list[str]:
     return [str(json.loads(got.body)["title"]) for got in people.received]
 
 
-class DockerStarts:
-    """Follows a Docker engine's events: every start of every container, with its time. A context manager."""
+class DockerEvents:
+    """Follows a Docker engine's events of one kind, of every container, with their times. A context manager.
 
-    def __init__(self, docker: DockerEngine) -> None:
+    Args:
+        kind: as Docker calls it: ``start``, ``update``, …
+    """
+
+    def __init__(self, docker: DockerEngine, kind: str) -> None:
         self._docker = docker
-        self._lock = threading.Lock()
-        self._stream = docker.client.events(decode=True, filters={"type": "container", "event": ["start"]})
-        self._starts: list[tuple[float, str]] = []
+        self._stream = docker.client.events(decode=True, filters={"type": "container", "event": [kind]})
+        self._events: list[tuple[float, str]] = []
         self._thread = threading.Thread(target=self._follow, name="docker events", daemon=True)
         self._thread.start()
 
     def of(self, container: str, *, after: float) -> list[float]:
-        """When it was started, unix time. ``after``: not before then, though word of it may have come later."""
-        return [at for at, name in [*self._starts] if name == container and at > after]
+        """When it happened to it, unix time. ``after``: not before then, though word of it may have come later."""
+        return [at for at, name in [*self._events] if name == container and at > after]
+
+    def _follow(self) -> None:
+        with contextlib.suppress(Exception):  # however the stream ends, what came is kept
+            for event in self._stream:
+                self._events.append((event["timeNano"] / 1e9, event["Actor"]["Attributes"]["name"]))
+
+    def close(self) -> None:
+        """Stop following."""
+        self._stream.close()
+        self._thread.join(10)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class DockerStarts(DockerEvents):
+    """Every start of every container."""
+
+    def __init__(self, docker: DockerEngine) -> None:
+        super().__init__(docker, "start")
+        self._lock = threading.Lock()
 
     def started_at(self, container: str) -> str:
         """Docker's own word for its newest start (State.StartedAt), with all nine digits, as the log has it."""
@@ -133,22 +160,6 @@ class DockerStarts:
             found: str = self._docker.client.api.inspect_container(container)["State"]["StartedAt"]
         seconds, _, fraction = found.removesuffix("Z").partition(".")
         return f"{seconds}.{fraction:0<9}Z"
-
-    def _follow(self) -> None:
-        with contextlib.suppress(Exception):  # however the stream ends, what came is kept
-            for event in self._stream:
-                self._starts.append((event["timeNano"] / 1e9, event["Actor"]["Attributes"]["name"]))
-
-    def close(self) -> None:
-        """Stop following."""
-        self._stream.close()
-        self._thread.join(10)
-
-    def __enter__(self) -> DockerStarts:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 @dataclass
