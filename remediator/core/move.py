@@ -450,8 +450,7 @@ def _question_of(run: Run, step: PlannedStep, now: Situation) -> Move | None:
     question = run.questions.get(step.key)
     if question is None:
         return Ask(step)
-    is_judged = question.answered_at is not None and run.judged_at is not None and run.judged_at >= question.answered_at
-    return None if is_judged else _gone(run, now) or _turn(run, now)
+    return None if question.is_judged else _gone(run, now) or _turn(run, now)
 
 
 def _instead_of_first(run: Run, step: PlannedStep, now: Situation) -> Move | None:
@@ -766,6 +765,5 @@ def needs_word(run: Run, opened_at: datetime, gap_ended_at: datetime | None, now
         return False
     if not run.is_admitted:
         return now >= opened_at + run.plan.hold
-    assert run.judged_at is not None
-    answers = (question.answered_at for question in run.questions.values())
-    return is_judged_before(run, gap_ended_at, now) or any(at is not None and at > run.judged_at for at in answers)
+    answered = (question for question in run.questions.values() if question.answer is not Answer.OPEN)
+    return is_judged_before(run, gap_ended_at, now) or any(not question.is_judged for question in answered)

@@ -96,6 +96,7 @@ class Question:
         number: what people call it by: its place in the run's log, which no other question of the run has.
         expires: of time in which the engine was up.
         by, reason, answered_at: of the answer; "" and None while it is open.
+        is_judged: a verdict has let the run act since the answer. By the log's order: a clock may be set back.
     """
 
     asked_at: datetime
@@ -106,6 +107,7 @@ class Question:
     by: str = ""
     reason: str = ""
     answered_at: datetime | None = None
+    is_judged: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -461,8 +463,13 @@ def _after_verdict(run: Run, at: datetime, data: Mapping[str, Any]) -> Run:
     if word is Word.ALLOW:
         targets = {target["ref"]: (target["uid"], target["owner"]) for target in data["targets"]}
         is_admitted = run.plan.mode is Mode.ENFORCE and not data["asks"]
+        questions = {
+            key: replace(question, is_judged=(is_admitted and question.answer is not Answer.OPEN) or question.is_judged)
+            for key, question in run.questions.items()
+        }
         return replace(
             run,
+            questions=questions,
             judged_at=at if is_admitted else run.judged_at,
             rung=data["rung"],
             would_be=word,

@@ -479,7 +479,8 @@ def test_next_move_when_a_step_is_asked_for_then_at_its_turn_and_judged_after_th
     yes = replace(run, questions={STEP_ASKED.key: YES})
     assert move(yes) == Judge(0)
     assert move(yes, heard=Heard.SILENCED) == WaitForWord(Reason.SILENCED)
-    assert move(replace(yes, judged_at=NOW + 2 * MINUTE)) == Try(STEP_ASKED, 1)
+    judged = replace(run, questions={STEP_ASKED.key: replace(YES, is_judged=True)})
+    assert move(judged) == Try(STEP_ASKED, 1)
 
 
 def test_fold_when_people_are_asked_and_answer_then_the_targets_of_then_are_kept_until_the_next_rung() -> None:
