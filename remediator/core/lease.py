@@ -236,7 +236,9 @@ def next_lease_move(stack: Sequence[Lease], now: Surroundings) -> LeaseMove:
     """
     begun = tuple(lease for lease in reversed(stack) if lease.undo_started_at is not None)
     if begun:
-        return TakeBack(begun, is_begun=True)
+        # Whoever began it was killed: to go on with it is an act as any other.
+        is_held = now.is_paused and begun[0].requested_at is None
+        return Rest(now.now + LOOK_AGAIN) if is_held else TakeBack(begun, is_begun=True)
     wakes: list[datetime] = []
     due: set[str] = set()
     for place, lease in reversed(list(enumerate(stack))):

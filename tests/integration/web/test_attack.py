@@ -42,7 +42,14 @@ ROLES = {
 LEAK = {"alertname": "GPUMemoryLeakSlope", "hostname": "gpu-07", "container_name": "trainer-0"}
 HELD = {"alertname": "Held", "hostname": "gpu-07", "name": "trainer-1"}
 ASKS = {"alertname": "Asks", "hostname": "gpu-07", "name": "trainer-1"}
+HOT = {"alertname": "Hot", "hostname": "gpu-07", "name": "trainer-2"}
 PLAYBOOKS = """
+playbook: cap
+match: [alertname = Hot]
+per: [host, name]
+steps:
+  - {name: cap, action: docker.limit, params: {container: "{{ labels.name }}", cpus: 1}}
+---
 playbook: restart-on-leak
 match: [alertname = GPUMemoryLeakSlope]
 per: [host, container_name]
@@ -90,7 +97,7 @@ class Engine:
         self.world = FakeWorld(self.clock.now)
         self.world.add_host("gpu-07")
         self.world.add_notify_target("oncall")
-        for name in ("trainer-0", "trainer-1"):
+        for name in ("trainer-0", "trainer-1", "trainer-2"):
             self.world.add_container("gpu-07", name)
         settings = load_settings(
             environ={},
@@ -169,8 +176,9 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
 @pytest.mark.timeout(2 * DEADLINE_S)
 def test_api_when_attacked_with_every_role_then_each_answer_is_as_published(engine: Engine) -> None:
     engine.lose_an_act()
-    engine.fire(HELD, {**ASKS, "n": "1"})
+    engine.fire(HOT, HELD, {**ASKS, "n": "1"})
     engine.run_when(lambda run: run["phase"] == "asking")
+    engine.run_when(lambda run: run["playbook"] == "cap" and run["outcome"])
 
     attack = engine.attack("every-role", "--max-examples", N_EXAMPLES)
 
@@ -215,7 +223,8 @@ def test_api_when_answering_then_it_says_no_more_than_is_published(engine: Engin
     alerts = [{"status": "firing", "labels": labels} for labels in (LEAK, HELD, {"alertname": "Nobody's"})]
     unknown = engine.lose_an_act()
     note("POST", "/api/v1/alertmanager", body={"version": "4", "alerts": [*alerts, 1]})
-    engine.fire({**ASKS, "n": "1"}, {**ASKS, "n": "2"})
+    engine.fire(HOT, {**ASKS, "n": "1"}, {**ASKS, "n": "2"})
+    lent = engine.run_when(lambda run: run["playbook"] == "cap" and run["outcome"])["run_id"]
     waiting = engine.run_when(lambda run: run["phase"] == "holding")["run_id"]
     yes, no = (engine.run_when(lambda run, n=n: run["question"] and run["per"]["n"] == n)["run_id"] for n in "12")
     note("GET", "/api/v1/runs")
@@ -231,6 +240,8 @@ def test_api_when_answering_then_it_says_no_more_than_is_published(engine: Engin
     engine.app._store.write(lambda tx: breakers.trip(tx.conn, "site", datetime.now(UTC), "too much"))
     note("GET", "/api/v1/breakers")
     note("POST", "/api/v1/breakers/site/reset", "/api/v1/breakers/{name}/reset", {"reason": "x"})
+    note("GET", "/api/v1/leases")
+    note("POST", f"/api/v1/runs/{lent}/undo", "/api/v1/runs/{run_id}/undo", {"step": "cap", "reason": "x"})
     note("POST", f"/api/v1/runs/{no}/note", "/api/v1/runs/{run_id}/note", {"text": "x"})
     note("POST", f"/api/v1/runs/{no}/deny", "/api/v1/runs/{run_id}/deny", {"reason": "x", "by": "alice"})
     note("POST", f"/api/v1/runs/{yes}/approve", "/api/v1/runs/{run_id}/approve", {"reason": "x"})

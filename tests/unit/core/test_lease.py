@@ -141,6 +141,14 @@ def test_pause_when_a_lease_is_due_then_holds_it_unless_a_person_asked() -> None
     assert decide(asked, resolved(5), HOUR, is_paused=True) == TakeBack((asked,))
 
 
+def test_pause_when_an_undo_was_begun_by_an_engine_that_was_killed_then_holds_it_as_well() -> None:
+    begun = a_lease(undo_started_at=NOW)
+
+    assert decide(begun, resolved(5), HOUR, is_paused=True) == Rest(NOW + HOUR + MINUTE)
+    asked = replace(begun, requested_at=NOW)
+    assert decide(asked, resolved(5), HOUR, is_paused=True) == TakeBack((asked,), is_begun=True)
+
+
 def test_target_when_a_run_has_it_then_the_undo_waits() -> None:
     for lease in (a_lease(), a_lease(requested_at=NOW)):
         assert decide(lease, resolved(5), HOUR, taken_by="run-b") == Rest(NOW + HOUR + MINUTE)
