@@ -7,22 +7,30 @@ or away with our token.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import socket
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
 import requests
+import requests.adapters
 import requests.auth
 import requests.exceptions
+import urllib3.connection
 import urllib3.exceptions
 
 from remediator.core.action import JsonValue
 from remediator.errors import AccessDeniedError, ActionError, SettingsError, TransientActionError
 
 _CHUNK: Final = 2**16
+
+_GRACE_S: Final = 0.5
+"""Beyond the time for an answer, before it is cut off: whoever is late for a read is told so first."""
 
 
 class Failed(StrEnum):
@@ -151,11 +159,13 @@ class Neighbour:
             password = login.password() if login.password is not None else ""
         except SettingsError as error:
             raise AccessDeniedError(str(error), target=self.url) from error
+        line = _Line()
         until = time.monotonic() + self.connect_s + self.answer_s
         try:
             with (
+                line.cut_after(self.connect_s + self.answer_s + _GRACE_S),
                 requests.Session() as session,
-                session.request(
+                _over(session, line).request(
                     method,
                     self.url + path,
                     data=form,
@@ -169,11 +179,15 @@ class Neighbour:
                 ) as answer,
             ):
                 body = self._read(answer, until)
+                if line.is_cut:  # what has no length ends where it is cut
+                    raise self._late()
                 if answer.status_code != 200:  # it is shown to people, and may repeat what it was asked with
                     sent = str(answer.request.headers.get("Authorization", "")).rpartition(" ")[2]
                     body = _without((token, password, sent), body)
                 return Answer(status=answer.status_code, body=body)
         except tuple(ERRORS) as error:
+            if line.is_cut:
+                raise self._late() from None
             raise self.no_answer(classify(error), type(error).__name__) from error
 
     def no_answer(self, failed: Failed, what: str) -> ActionError:
@@ -197,8 +211,73 @@ class Neighbour:
             if len(body) > self.max_bytes:
                 raise self.no_answer(Failed.BROKEN, f"more than {self.max_bytes // 2**20} MiB")
             if time.monotonic() > until:
-                raise self.no_answer(Failed.SILENT, f"not whole after {self.connect_s + self.answer_s:.0f} s")
+                raise self._late()
         return bytes(body)
+
+    def _late(self) -> ActionError:
+        return self.no_answer(Failed.SILENT, f"not whole after {self.connect_s + self.answer_s:.0f} s")
+
+
+class _Line(requests.adapters.HTTPAdapter):
+    """What one question goes over, and what cuts it off: a head that drips is never late for a single read, and is not
+    in our hands before it is whole."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_cut = False
+        self._lock = threading.Lock()
+        self._sockets: list[socket.socket] = []
+
+    def get_connection_with_tls_context(self, *args: Any, **kwargs: Any) -> Any:
+        """The pool for a request, whose connections are kept here too."""
+        pool: Any = super().get_connection_with_tls_context(*args, **kwargs)
+        plain: type[urllib3.connection.HTTPConnection] = pool.ConnectionCls
+        line = self
+
+        class Kept(plain):  # type: ignore[misc, valid-type]
+            def _new_conn(self) -> socket.socket:
+                made: socket.socket = super()._new_conn()
+                line.keep(made)
+                return made
+
+        pool.ConnectionCls = Kept
+        return pool
+
+    def keep(self, made: socket.socket) -> None:
+        """A second handle of a connection, since TLS takes the first one over; cut at once where it comes too late."""
+        with self._lock:
+            self._sockets.append(made.dup())
+            if self.is_cut:
+                self._shut()
+
+    @contextlib.contextmanager
+    def cut_after(self, seconds: float) -> Iterator[None]:
+        """Cut off what is still open then."""
+        timer = threading.Timer(seconds, self._cut)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            for one in self._sockets:
+                one.close()
+
+    def _cut(self) -> None:
+        with self._lock:
+            self.is_cut = True
+            self._shut()
+
+    def _shut(self) -> None:
+        for one in self._sockets:
+            with contextlib.suppress(OSError):  # it has ended already
+                one.shutdown(socket.SHUT_RDWR)
+
+
+def _over(session: requests.Session, line: _Line) -> requests.Session:
+    session.mount("http://", line)
+    session.mount("https://", line)
+    return session
 
 
 def _signer(token: str, username: str, password: str) -> Callable[[requests.PreparedRequest], requests.PreparedRequest]:

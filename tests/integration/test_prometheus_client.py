@@ -194,9 +194,19 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
     [
         ((HEAD, *[b" "] * 200), "not whole after"),
         ((CHUNKED, *[b"1\r\n \r\n"] * 200), "not whole after"),
+        ((b"HTTP/1.1 200 OK\r\nX: ", *[b"a"] * 200), "not whole after"),
+        ((b"HTTP/1.1 100 Continue\r\n\r\n",) * 200, "not whole after"),
+        ((CHUNKED, *[b"0"] * 200), "not whole after"),
         ((b"HTTP/1.1 200 OK\r\n",), "did not answer in time|ReadTimeout"),
     ],
-    ids=["drips", "drips in chunks", "says nothing"],
+    ids=[
+        "drips",
+        "drips in chunks",
+        "drips in its head",
+        "promises for ever",
+        "drips in a chunk's length",
+        "says nothing",
+    ],
 )
 def test_query_when_the_answer_does_not_come_then_it_is_given_up_in_time(
     parts: tuple[bytes, ...], words: str, monkeypatch: pytest.MonkeyPatch
