@@ -74,7 +74,7 @@ def message(kind: MessageKind, run: Run, about: str = "") -> tuple[str, str]:
     """Title and body of one of the engine's own texts. Raises nothing.
 
     Args:
-        about: what the kind is about: a question's key, a breaker's name; "" for the others.
+        about: what the kind is about: a question's key, a breaker's name, a lease's target; "" for the others.
 
     Returns:
         Title, one line, at most ``TITLE_LIMIT`` characters, how it ended first: pagers cut the rest. Body, plain text.
@@ -93,11 +93,11 @@ def _told(kind: MessageKind, run: Run, about: str) -> tuple[str, list[str]]:
         case MessageKind.BREAKER:
             return _breaker(run, about)
         case MessageKind.LEASE_KEPT:
-            return _lease_kept(run)
+            return _lease_kept(run, about)
         case MessageKind.UNDO_FAILED:
-            return _undo_failed(run)
+            return _undo_failed(run, about)
         case MessageKind.DRIFTED:
-            return _drifted(run)
+            return _drifted(run, about)
         case MessageKind.STILL_FIRING:
             return "still fires after it was done", [
                 f"Playbook {run.plan.playbook} did all that it does, and the alert still fires.",
@@ -182,9 +182,9 @@ def _breaker(run: Run, name: str) -> tuple[str, list[str]]:
 # -- leases ------------------------------------------------------------------------------------------------------------
 
 
-def _lease_kept(run: Run) -> tuple[str, list[str]]:
+def _lease_kept(run: Run, target: str) -> tuple[str, list[str]]:
     return "kept, NOT taken back", [
-        f"Kept: {_news(run, MessageKind.LEASE_KEPT)}.",
+        f"Kept: {_news(run, MessageKind.LEASE_KEPT, target)}.",
         *_done(run),
         "It is taken back by itself once the alert is resolved and that is safe.",
         "What to do now: look why it goes on. To take it back at once:",
@@ -192,27 +192,26 @@ def _lease_kept(run: Run) -> tuple[str, list[str]]:
     ]
 
 
-def _undo_failed(run: Run) -> tuple[str, list[str]]:
+def _undo_failed(run: Run, target: str) -> tuple[str, list[str]]:
     return "could NOT be taken back", [
-        f"Not taken back: {_news(run, MessageKind.UNDO_FAILED)}.",
+        f"Not taken back: {_news(run, MessageKind.UNDO_FAILED, target)}.",
         *_done(run),
         "What to do now: look at the target. It is tried again and again, and you are not told a second time:",
         "  remediator leases",
     ]
 
 
-def _drifted(run: Run) -> tuple[str, list[str]]:
+def _drifted(run: Run, target: str) -> tuple[str, list[str]]:
     return "changed by others, NOT taken back", [
-        f"Not as it was left: {_news(run, MessageKind.DRIFTED)}.",
+        f"Not as it was left: {_news(run, MessageKind.DRIFTED, target)}.",
         "Nothing was restored, and nothing is taken back any more: nobody knows what is right now.",
         *_done(run),
         "What to do now: look whether the target is as it should be.",
     ]
 
 
-def _news(run: Run, kind: MessageKind) -> str:
-    details = dict.fromkeys(one_line(detail).rstrip(".") for detail in run.lease_news.get(kind, {}).values())
-    return "; ".join(details) or "nothing was recorded"
+def _news(run: Run, kind: MessageKind, target: str) -> str:
+    return one_line(run.lease_news.get(kind, {}).get(target, "")).rstrip(".") or "nothing was recorded"
 
 
 # -- how it ended ------------------------------------------------------------------------------------------------------

@@ -284,7 +284,8 @@ def _gone(run: Run, now: Situation) -> Finish | None:
         return Finish(RunOutcome.STALE, Reason.NOT_KNOWN_TO_FIRE, "no word for 12 hours")
     if now.is_open:
         return None
-    before = f"before rung {run.rung}" if run.has_acted else "before anything was done"
+    what_next = f"before rung {run.rung}" if run.rung else "before its next step"
+    before = what_next if run.has_acted else "before anything was done"
     if now.close_reason in RESOLVED_BY:
         return Finish(RunOutcome.CANCELLED, Reason.RESOLVED, f"the alert was resolved {before}")
     return Finish(RunOutcome.STALE, Reason.EXPIRED, "nothing more was heard of the alert before its turn came")
@@ -431,26 +432,18 @@ def _next_attempt(run: Run, step: PlannedStep, state: StepState, now: Situation)
     if instead is None and not step.is_message:
         # Nothing is judged while people think: that is for what comes after their yes.
         instead = _while_asked(run, step, now) or _instead_of_act(run, now)
-    if instead is None and step.approval is not None and not step.is_message and not state.attempts:
-        instead = _question_of(run, step, now)
+        if instead is None and step.approval is not None and step.key not in run.questions:
+            instead = Ask(step)
     return instead or Try(step, len(state.attempts) + 1)
 
 
 def _while_asked(run: Run, step: PlannedStep, now: Situation) -> Move | None:
-    """What a step does that people were asked for; None where nobody was, or they said yes."""
+    """What a step does that people were asked for, until it is judged once more after their yes; None = no longer."""
     question = run.questions.get(step.key)
-    if question is None or question.answer is Answer.GIVEN:
+    if question is None or question.is_judged:
         return None
-    gone = _gone(run, now) if question.answer is Answer.OPEN else None
-    return _mode_forbids(run, now) or gone or _unanswered(run, step.key, question, now)
-
-
-def _question_of(run: Run, step: PlannedStep, now: Situation) -> Move | None:
-    """What a step does that people are asked for: ask, and be judged once more after their yes; None = act."""
-    question = run.questions.get(step.key)
-    if question is None:
-        return Ask(step)
-    return None if question.is_judged else _gone(run, now) or _turn(run, now)
+    gone = _gone(run, now) if question.answer is not Answer.DENIED else None
+    return _mode_forbids(run, now) or gone or _unanswered(run, step.key, question, now) or _turn(run, now)
 
 
 def _instead_of_first(run: Run, step: PlannedStep, now: Situation) -> Move | None:
@@ -607,7 +600,7 @@ def _after_end(run: Run, now: Situation) -> Move:
         _tell_others(run, now),
         _message(run, MessageKind.REPORT, now) if is_to_report(run) else None,
         _tell_of_breakers(run, now),
-        *(_message(run, kind, now) for kind in run.lease_news if is_lease_news_told(run, kind)),
+        *_lease_messages(run, now),
     ):
         if isinstance(told, Sleep):
             assert told.until is not None
@@ -638,6 +631,17 @@ def is_lease_news_told(run: Run, kind: MessageKind) -> bool:
     if not run.plan.escalate_to:
         return False
     return kind is not MessageKind.DRIFTED or run.reason is not Reason.DRIFTED
+
+
+def _lease_messages(run: Run, now: Situation) -> list[Tell | Sleep]:
+    """What became of what it changed, told once for each target."""
+    return [
+        _tell(run, kind, now.now, target)
+        for kind, news in run.lease_news.items()
+        if is_lease_news_told(run, kind)
+        for target in news
+        if run.step(message_key(kind, target)).outcome is None
+    ]
 
 
 def _message(run: Run, kind: MessageKind, now: Situation) -> Tell | Skip | Sleep | None:

@@ -180,7 +180,7 @@ class Run:
         why_tripped: breaker → what it counted, for people.
         watched: what is known of each check of the verification of a step (by its key) or of the rung ("").
         taken_back: keys of steps whose change was undone.
-        lease_news: what became of what it changed, that people are told: kind → step key → detail.
+        lease_news: what became of what it changed, that people are told: kind → target → detail.
         fired_at_end: whether its subject still fired when it ended.
         outcome: None until it has ended; a settled run bears the outcome that settling gave it.
     """
@@ -444,7 +444,7 @@ def _after_climb(run: Run, rung: int) -> Run:
 
 
 def _with_lease_news(run: Run, kind: MessageKind, data: Mapping[str, Any]) -> Run:
-    news = {**run.lease_news.get(kind, {}), data["step"]: data["detail"]}
+    news = {**run.lease_news.get(kind, {}), data["target"]: data["detail"]}
     return replace(run, lease_news={**run.lease_news, kind: news})
 
 

@@ -295,3 +295,30 @@ def test_approval_when_the_target_was_made_anew_after_the_yes_while_the_engine_w
     bench.deliver(bench.fires(bench.leak()))
     assert bench.acts() == [RESTART], "the try that failed"
     assert bench.ended() == ("refused", "target_changed")
+
+
+def test_approval_when_the_engine_is_paused_after_the_yes_to_a_step_then_it_is_seen_to_wait_for_that(
+    bench: Bench,
+) -> None:
+    bench.restarts(steps=FIRST_STEP_ASKS).start()
+    bench.deliver(bench.fires(bench.leak()))
+    bench.engine.pause("bob", "a demo")
+    bench.engine.approve(bench.run()["run_id"], "alice", "looks right")
+    bench.after("90m")
+    run = bench.run()
+    assert (run["phase"], run["waits_for"], bench.acts()) == ("waiting", ["pause:paused"], [])
+    assert bench.did() == ["tell ml-platform", "tell oncall"], "that it waits, after tell_after"
+    bench.engine.resume("bob", "the demo is over")
+    bench.engine.work()
+    assert bench.acts() == [RESTART]
+
+
+def test_approval_when_the_alert_is_resolved_while_a_later_step_asks_then_the_end_says_how_far_it_came(
+    bench: Bench,
+) -> None:
+    bench.restarts(steps=STEP_ASKS).start()
+    bench.deliver(bench.fires(bench.leak()))
+    bench.after("1m")
+    bench.deliver(bench.resolved(bench.leak()))
+    (end,) = bench.events("run_finished")
+    assert (end.data["outcome"], end.data["detail"]) == ("cancelled", "the alert was resolved before its next step")

@@ -92,7 +92,7 @@ def last(bench: Any, kind: str) -> dict[str, Any]:
 def news(bench: Any) -> list[str]:
     """What people were told of leases: playbook and kind."""
     sent = [event for event in bench.events("attempt_finished") if event.data["step"].startswith("message.")]
-    told = [(event.playbook, event.data["step"].partition(".")[2]) for event in sent]
+    told = [(event.playbook, event.data["step"].split(".")[1]) for event in sent]
     return [f"{playbook} {kind}" for playbook, kind in told if kind in ("lease_kept", "undo_failed", "drifted")]
 
 
@@ -223,6 +223,27 @@ def test_lease_when_it_still_fires_at_at_most_then_it_is_kept_and_told_once_and_
     assert cpus(bench) == 2
     bench.after("1m")
     assert (cpus(bench), state(bench)) == (0, "undone")
+
+
+def test_lease_when_two_of_one_run_are_kept_one_after_the_other_then_each_is_told_with_its_target(bench: Any) -> None:
+    steps = """
+steps:
+  - {name: one, action: docker.limit, params: {container: trainer-0, cpus: 2}}
+  - {name: two, action: docker.limit, params: {container: trainer-1, cpus: 2}, approval: {ask: [ml-platform]}}
+escalate: {to: [oncall]}
+"""
+    caps(bench, steps=steps).start()
+    bench.deliver(bench.fires(bench.leak()))
+    bench.after("1m")
+    bench.engine.approve(bench.run()["run_id"], "alice", "go on")
+    bench.after("6h")
+    bench.deliver(bench.fires(bench.leak()))
+    bench.after("7h")
+    kept = [write.args["body"] for write in bench.world.writes if write.args.get("title", "").startswith("kept")]
+    assert [body.partition(":")[2].partition(": ")[0] for body in kept] == [
+        " docker:gpu-07/trainer-0",
+        " docker:gpu-07/trainer-1",
+    ]
 
 
 def test_lease_when_require_is_false_at_at_most_then_it_is_kept_with_the_number_and_goes_when_it_holds(

@@ -530,12 +530,12 @@ def test_next_move_when_its_verdict_tripped_a_breaker_then_people_are_told_of_it
 @pytest.mark.parametrize(
     ("kind", "data", "expected"),
     [
-        (EventType.LEASE_KEPT, {"step": "steps.one", "detail": "hot"}, MessageKind.LEASE_KEPT),
-        (EventType.UNDO_FINISHED, {"step": "steps.one", "outcome": "failed", "detail": "no"}, MessageKind.UNDO_FAILED),
-        (EventType.UNDO_FINISHED, {"step": "steps.one", "outcome": "unknown", "detail": "no"}, MessageKind.UNDO_FAILED),
-        (EventType.UNDO_FINISHED, {"step": "steps.one", "outcome": "succeeded", "detail": ""}, None),
-        (EventType.LEASE_CLOSED, {"step": "steps.one", "how": "drifted", "detail": "by others"}, MessageKind.DRIFTED),
-        (EventType.LEASE_CLOSED, {"step": "steps.one", "how": "reverted", "detail": "reboot"}, MessageKind.DRIFTED),
+        (EventType.LEASE_KEPT, {"target": "t", "detail": "hot"}, MessageKind.LEASE_KEPT),
+        (EventType.UNDO_FINISHED, {"target": "t", "outcome": "failed", "detail": "no"}, MessageKind.UNDO_FAILED),
+        (EventType.UNDO_FINISHED, {"target": "t", "outcome": "unknown", "detail": "no"}, MessageKind.UNDO_FAILED),
+        (EventType.UNDO_FINISHED, {"target": "t", "outcome": "succeeded", "detail": ""}, None),
+        (EventType.LEASE_CLOSED, {"target": "t", "how": "drifted", "detail": "by others"}, MessageKind.DRIFTED),
+        (EventType.LEASE_CLOSED, {"target": "t", "how": "reverted", "detail": "reboot"}, MessageKind.DRIFTED),
         (EventType.LEASE_CLOSED, {"how": "undone", "step": "steps.restart", "detail": ""}, None),
     ],
 )
@@ -547,12 +547,16 @@ def test_next_move_when_something_becomes_of_a_lease_then_people_are_told_once(
         Event(type=EventType.RUN_FINISHED, at=NOW, n=2, data=an_end("succeeded", "none", "")),
         Event(type=kind, at=NOW, n=-1, data=data),
     ]
-    assert move(fold(events)) == (Close() if expected is None else Tell(expected, 1))
+    assert move(fold(events)) == (Close() if expected is None else Tell(expected, 1, "t"))
     sent = [
-        Event(type=EventType.ATTEMPT_STARTED, at=NOW, n=3, data=a_start(f"message.{expected}")),
-        Event(type=EventType.ATTEMPT_FINISHED, at=NOW, n=4, data=a_finish(f"message.{expected}")),
+        Event(type=EventType.ATTEMPT_STARTED, at=NOW, n=3, data=a_start(f"message.{expected}.t")),
+        Event(type=EventType.ATTEMPT_FINISHED, at=NOW, n=4, data=a_finish(f"message.{expected}.t")),
     ]
-    assert move(fold([*events, *sent])) == Close()
+    told = [*events, *sent, Event(type=kind, at=NOW, n=-2, data=data)]
+    assert move(fold(told)) == Close()
+    if expected is not None:
+        other = Event(type=kind, at=NOW, n=-3, data={**data, "target": "u"})
+        assert move(fold([*told, other])) == Tell(expected, 1, "u"), "another target is news"
 
 
 @pytest.mark.parametrize("kind", MessageKind)
