@@ -91,9 +91,15 @@ class World:
 
     def cpus(self, box: str) -> tuple[float | None, float | None]:
         """What it may use, by Docker and by its kernel; None = as much as there is."""
+        said: list[str] = []
+
+        def is_read() -> bool:  # Docker loses what a short exec prints, now and then
+            said[:] = container.exec_run(["sh", "-c", READ_CGROUP]).output.decode().split()
+            return len(said) == 2
+
         with self.lock:
             container = self.docker.client.containers.get(box)
-            said = container.exec_run(["sh", "-c", READ_CGROUP]).output.decode().split()
+            wait_until(is_read, f"the cgroup of {box} is read", WITHIN_S)
         host = container.attrs["HostConfig"]
         period = host["CpuPeriod"] or 100_000
         told = host["NanoCpus"] / 1e9 if host["NanoCpus"] else host["CpuQuota"] / period
@@ -101,7 +107,7 @@ class World:
 
     def may_use(self, box: str, cpus: float | None) -> None:
         """Wait until Docker and the kernel agree that it may use so much."""
-        wait_until(lambda: self.cpus(box) == (cpus, cpus), f"{box} may use {cpus} CPUs, not {self.cpus(box)}", WITHIN_S)
+        wait_until(lambda: self.cpus(box) == (cpus, cpus), f"{box} may use {cpus} CPUs", WITHIN_S)
 
     def leases(self, box: str) -> list[dict[str, Any]]:
         """Open and closed ones, the youngest first."""
@@ -113,9 +119,7 @@ class World:
 
     def wait_for(self, box: str, *states: str) -> None:
         """Wait until its leases are so, the youngest first."""
-        wait_until(
-            lambda: self.states(box) == [*states], f"leases of {box}: {states}, not {self.states(box)}", WITHIN_S
-        )
+        wait_until(lambda: self.states(box) == [*states], f"the leases of {box} are {states}", WITHIN_S)
 
     def limited(self, box: str, alertname: str) -> dict[str, Any]:
         """Let it fire: the lease once the container is limited."""
