@@ -6,6 +6,7 @@ Each act is recorded with the person's name, in the transaction that does it. No
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
@@ -40,7 +41,8 @@ class PauseSwitch:
 
     def __init__(self, pause_file: Path | None) -> None:
         self._file = pause_file
-        self._was_there = self._by_file() is not None
+        self._lock = threading.Lock()
+        self._was_there = self._look_at_file() is not None
 
     def __call__(self, conn: Connection) -> Pause | None:
         """The pause in force, None when there is none."""
@@ -48,11 +50,21 @@ class PauseSwitch:
         return pause or self._by_file()
 
     def has_file_changed(self) -> bool:
-        """Whether the file has come or gone since this was last asked: nobody else says so."""
-        before, self._was_there = self._was_there, self._by_file() is not None
-        return before != self._was_there
+        """Whether the file has come or gone since this was last asked: nobody else says so.
+
+        One that came and has gone since has changed too, if anybody was held by it meanwhile.
+        """
+        with self._lock:
+            before, self._was_there = self._was_there, self._look_at_file() is not None
+            return before != self._was_there
 
     def _by_file(self) -> Pause | None:
+        with self._lock:
+            pause = self._look_at_file()
+            self._was_there |= pause is not None
+            return pause
+
+    def _look_at_file(self) -> Pause | None:
         if self._file is None:
             return None
         try:

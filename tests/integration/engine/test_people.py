@@ -9,6 +9,7 @@ import pytest
 
 from remediator.core.event import utc_text
 from remediator.core.units import parse_duration
+from remediator.engine.people import PauseSwitch
 from remediator.errors import RequestError
 
 ASKS = "approval: {ask: [oncall], expires: 30m}"
@@ -246,3 +247,15 @@ def test_note_when_given_then_the_audit_has_it_and_the_run_goes_on_as_before(ben
         ("note_added", "carol", text),
     ]
     assert (bench.run()["phase"], bench.acts()) == ("closed", RESTARTED)
+
+
+def test_pause_file_when_it_came_and_went_between_two_looks_then_those_it_held_are_woken(bench: Any) -> None:
+    bench.start()
+    file = bench.folder / "BRIEF"
+    switch = PauseSwitch(file)
+    file.touch()
+    with bench.engine._store.read() as conn:
+        assert switch(conn) is not None
+    file.unlink()
+    assert switch.has_file_changed()
+    assert not switch.has_file_changed()
