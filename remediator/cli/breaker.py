@@ -11,7 +11,7 @@ import click
 from remediator.cli.api_client import Access, EngineClient, engine_options
 from remediator.cli.invocation import Invocation
 from remediator.cli.person import by_option, reason_option
-from remediator.cli.terminal import fold, json_option, print_fields, print_json, say
+from remediator.cli.terminal import fold, json_option, moment_text, print_fields, print_json, say
 
 
 @click.group()
@@ -42,7 +42,7 @@ def list_breakers(invocation: Invocation, access: Access, as_json: bool) -> None
 def print_breaker(one: Mapping[str, Any]) -> None:
     """A breaker as the API gives it, for people."""
     if one["tripped"]:
-        fold(f"{one['name']}  TRIPPED since {one['tripped_at']}: {one['why']}", 0, "red")
+        fold(f"{one['name']}  TRIPPED since {moment_text(one['tripped_at'])}: {one['why']}", 0, "red")
         fold(f"once you know why: remediator breaker reset {one['name']} --reason TEXT", 2)
     else:
         say(f"{one['name']}  not tripped", "green")
@@ -51,7 +51,7 @@ def print_breaker(one: Mapping[str, Any]) -> None:
         {
             "trips at": one["limit"] or "in no policy in force",
             "counted now": counted if one["in_force"] and not one["tripped"] else "",
-            "last reset": one["reset_at"],
+            "last reset": moment_text(one["reset_at"]),
         },
         2,
     )

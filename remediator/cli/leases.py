@@ -13,7 +13,7 @@ import click
 
 from remediator.cli.invocation import Invocation
 from remediator.cli.store_options import reading, store_option
-from remediator.cli.terminal import fold, json_option, print_json, say, value_text
+from remediator.cli.terminal import fold, json_option, moment_text, print_json, say, value_text
 from remediator.engine.leases import lease_dict
 from remediator.store.leases import list_leases
 
@@ -51,20 +51,25 @@ def _print_lease(lease: Mapping[str, Any]) -> None:
     }
     for name, change in changes.items():
         fold(f"{name.replace('_', ' ')} {change}", 4)
-    fold(f"since {lease['opened_at']}, {_until(lease)}", 4, "dim")
+    fold(f"since {moment_text(lease['opened_at'])}, {_until(lease)}", 4, "dim")
 
 
 def _until(lease: Mapping[str, Any]) -> str:
     """How it ended, or when it will."""
     if lease["closed_at"]:
-        return f"{lease['state']} at {lease['closed_at']}" + (f": {lease['detail']}" if lease["detail"] else "")
+        return f"{lease['state']} at {moment_text(lease['closed_at'])}" + (
+            f": {lease['detail']}" if lease["detail"] else ""
+        )
     if lease["retry_at"]:
-        return f"an undo failed; tried again at {lease['retry_at']}"
+        return f"an undo failed; tried again at {moment_text(lease['retry_at'])}"
     if lease["state"] == "released":
         return "its time has come: it goes with the younger one on the same target"
     if lease["requested_by"]:
         return f"{lease['requested_by']} asked for its undo"
     if lease["kept_at"]:
-        return f"kept since {lease['kept_at']}: goes {lease['after_resolve']} after a resolve, or by remediator undo"
+        since = moment_text(lease["kept_at"])
+        return f"kept since {since}: goes {lease['after_resolve']} after a resolve, or by remediator undo"
     by_itself = f"{lease['after_resolve']} after a resolve" if lease["when"] == "resolved" else "by remediator undo"
-    return f"goes {by_itself}" + (f", at the latest at {lease['at_most_at']}" if lease["at_most_at"] else "")
+    return f"goes {by_itself}" + (
+        f", at the latest at {moment_text(lease['at_most_at'])}" if lease["at_most_at"] else ""
+    )

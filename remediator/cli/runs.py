@@ -9,7 +9,7 @@ import click
 
 from remediator.cli.api_client import Access, EngineClient, engine_options
 from remediator.cli.invocation import Invocation
-from remediator.cli.terminal import fold, json_option, print_json, say, value_text
+from remediator.cli.terminal import fold, json_option, moment_text, print_json, say, value_text
 from remediator.core.move import WITHOUT_A_FIX, waiting_text
 
 RUN_NAMES = ("run_id", "playbook", "case", "per", "phase", "outcome", "reason", "waits_for", "created_at", "ended_at")
@@ -47,19 +47,18 @@ def print_run(run: Mapping[str, Any]) -> None:
     """
     say(f"{run['run_id']}  {_end(run) or run['phase']}", "red" if run["outcome"] in WITHOUT_A_FIX else "")
     case = f", case {run['case']}" if run["case"] else ""
-    until = f", ended {run['ended_at']}" if run["ended_at"] else ""
+    until = f", ended {moment_text(run['ended_at'])}" if run["ended_at"] else ""
     fold(f"{run['playbook']}{case}: {value_text(run['per'])}", 4)
     if asks := run.get("asks"):
-        fold(
-            f"asks {value_text(asks)} whether it may act; no answer until {run.get('expires_at')} is a no:", 4, "yellow"
-        )
+        expires = moment_text(str(run.get("expires_at")))
+        fold(f"asks {value_text(asks)} whether it may act; no answer until {expires} is a no:", 4, "yellow")
         which = f"{str(run['run_id'])[:ID_SHOWN]} --question {run.get('question', 0)}"
         fold(f"remediator approve|deny {which} --reason TEXT", 6, "yellow")
     waits = f"waits for {waiting_text(run['waits_for'])}" if run["waits_for"] else ""
-    look = f"next look at {run['due_at']}" if run.get("due_at") and not run["ended_at"] else ""
+    look = f"next look at {moment_text(run['due_at'])}" if run.get("due_at") and not run["ended_at"] else ""
     if waits or look:
         fold(", ".join(filter(None, (waits, look))), 4)
-    fold(f"since {run['created_at']}{until}", 4, "dim")
+    fold(f"since {moment_text(run['created_at'])}{until}", 4, "dim")
 
 
 def run_state(run: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ from remediator.cli.api_client import Access, EngineClient, engine_options
 from remediator.cli.breaker import print_breaker
 from remediator.cli.invocation import Invocation
 from remediator.cli.runs import print_run
-from remediator.cli.terminal import fold, json_option, print_fields, print_json, say, value_text
+from remediator.cli.terminal import fold, json_option, moment_text, print_fields, print_json, say, value_text
 from remediator.core.move import waiting_text
 
 STATUS_NAMES = (
@@ -68,14 +68,14 @@ def print_status(status: Mapping[str, Any]) -> None:
             if name == "playbooks":
                 fold("the old set stays in force", 4)
     if paused := status["paused"]:
-        since = f" since {paused['at']}" if paused["at"] else ""
+        since = f" since {moment_text(paused['at'])}" if paused["at"] else ""
         fold(f"PAUSED by {paused['by']}{since}: {paused['reason']}", 0, "yellow")
     for breaker in status["tripped_breakers"]:
         print_breaker(breaker)
     print_fields(
         {
             "version": status["version"],
-            "up without a gap since": status["up_since"],
+            "not away for 5m since": moment_text(status["up_since"]),
             "mode": status["mode"],
             "playbooks": status["playbooks"],
             "open alerts": status["open_alerts"],

@@ -8,6 +8,7 @@ Must never: let a label value, which anybody who can raise an alert chooses, mov
 from __future__ import annotations
 
 import json
+import re
 import sys
 import unicodedata
 from collections.abc import Callable, Mapping
@@ -25,6 +26,10 @@ _INVISIBLE = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 
 _NARROWEST = 20
 """Columns for text at least, however deep it is indented and narrow the terminal."""
+
+
+_MOMENT = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:\.\d+)?Z")
+"""A time as the API and the store write it."""
 
 
 def printable(text: str) -> str:
@@ -136,6 +141,12 @@ def value_text(value: Any) -> str:
             return ", ".join(value_text(item) for item in value)
         case _:
             return printable(str(value))
+
+
+def moment_text(text: str) -> str:
+    """A time of the API to the second, ``2026-11-30 16:02:23 UTC``; anything else as it is."""
+    found = _MOMENT.fullmatch(text)
+    return f"{found[1]} {found[2]} UTC" if found else text
 
 
 def complain(text: str) -> None:

@@ -11,6 +11,7 @@ from remediator.cli.terminal import (
     complain,
     fold,
     label_text,
+    moment_text,
     print_fields,
     print_json,
     printable,
@@ -152,3 +153,17 @@ def test_json_when_printed_then_reads_back_as_it_was(capsys: pytest.CaptureFixtu
     print_json(value)
 
     assert json.loads(capsys.readouterr().out) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("2026-11-30T16:02:23.742307Z", "2026-11-30 16:02:23 UTC"),
+        ("2026-11-30T16:02:23Z", "2026-11-30 16:02:23 UTC"),
+        ("2026-11-30T16:02:23+01:00", "2026-11-30T16:02:23+01:00"),
+        ("none", "none"),
+        ("", ""),
+    ],
+)
+def test_moment_when_it_is_for_people_then_is_told_to_the_second(text: str, shown: str) -> None:
+    assert moment_text(text) == shown
