@@ -39,6 +39,9 @@ MOST = 50
 LABELS_SINCE = timedelta(days=7)
 """Labels are not indexed: without ``--since`` or ``--all`` what ended before that is not looked through."""
 
+LATE = timedelta(minutes=5)
+"""What began so long before it was heard of is shown with both times. Less is how Alertmanager groups."""
+
 ID_SHOWN = 8
 """Characters of an episode's or a run's id."""
 
@@ -99,7 +102,7 @@ def _which(words: Sequence[str]) -> str | dict[str, str]:
     Raises:
         click.UsageError: it can be nothing of the kind.
     """
-    pairs = [word.partition("=") for word in words]
+    pairs = [[part.strip() for part in word.partition("=")] for word in words]
     if all(name and separator for name, separator, _ in pairs):
         return {name: value for name, _, value in pairs}
     if len(words) > 1:
@@ -186,6 +189,9 @@ def _span(told: Mapping[str, Any]) -> str:
         parts.append(f"after {print_duration(timedelta(seconds=max(0, seconds)))}")
     elif began:
         parts.append(f"since {_time(began)} UTC")
+    started = told["starts_at"]
+    if began and started and utc_time(began) - utc_time(started) > LATE:
+        parts.append(f"by its own word since {_time(started)} UTC")
     n = told["n_deliveries"]
     return ", ".join(parts) + (f"; {n} {'delivery' if n == 1 else 'deliveries'}" if n else "")
 

@@ -154,7 +154,7 @@ def _told_with(recorded: Sequence[RecordedEvent]) -> dict[int, list[RecordedEven
 
 
 def _episode_opened(_: Event) -> _Said:
-    return _Said("the alert began to fire")
+    return _Said("the alert is heard of: it fires")
 
 
 def _episode_ended(event: Event) -> _Said:
@@ -203,7 +203,10 @@ def _adopted(event: Event) -> _Said:
 
 def _subject_closed(event: Event) -> _Said:
     data: Data = event.data
-    return _Said(f"nothing of it fires any more for {event.playbook} ({_text(data, 'reason')})")
+    reason = _text(data, "reason")
+    if reason == "done":  # the end of a run by hand, whether an alert fires or not
+        return _Said(f"the run by hand of playbook {event.playbook} is over")
+    return _Said(f"nothing of it fires any more for {event.playbook} ({reason})")
 
 
 # -- what a run decided ------------------------------------------------------------------------------------------------
@@ -375,6 +378,8 @@ def _lease_opened(event: Event) -> _Said:
     ends = "until a person takes it back"
     if data.get("when") != "never":
         ends = f"until it is {_text(data, 'when')}, at most {_text(data, 'at_most')}"
+    if by_itself := _text(data, "ends_at"):
+        ends += f"; it ends by itself at {by_itself[:19].replace('T', ' ')} UTC"
     return _Said(f"changed for a time: {_lent(event)}, {ends}")
 
 

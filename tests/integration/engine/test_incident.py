@@ -79,7 +79,7 @@ def test_incident_when_a_run_acted_then_tells_its_story_within_80_columns(
         "",
         "2026-03-01 (UTC)",
         "  12:00:00  delivery 1 came from 10.0.0.1",
-        "  12:00:00  the alert began to fire",
+        "  12:00:00  the alert is heard of: it fires",
         "  12:00:00  it matches: playbook restart, about container_name=trainer-0",
         "            host=gpu-07",
         "  12:00:00  planned, after holding for 10m:",
@@ -96,6 +96,18 @@ def test_incident_when_a_run_acted_then_tells_its_story_within_80_columns(
         "  12:15:00  tells ml-platform how it ended: succeeded",
     ]
     assert result.exit_code == 0
+
+
+def test_incident_when_the_alert_began_long_before_it_was_heard_of_then_says_both(
+    bench: Bench, ask: Callable[..., Result]
+) -> None:
+    bench.restarts().start()
+    bench.deliver(bench.fires(bench.leak(), ago="6m"))
+
+    result = ask("--since", "2020-01-01", "container_name = trainer-0 ")
+
+    heard, by_itself = "since 2026-03-01 12:00:00 UTC", "by its own word since 2026-03-01 11:54:00 UTC"
+    assert f"it fires, {heard}, {by_itself}; 1 delivery" in " ".join(result.output.split())
 
 
 def test_incident_when_no_playbook_matched_then_says_why_each_of_those_in_force_does_not(

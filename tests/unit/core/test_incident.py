@@ -48,7 +48,7 @@ def entry(kind: str, **fields: Any) -> Entry:
 @pytest.mark.parametrize(
     ("kind", "fields", "text", "more", "tone"),
     [
-        ("episode_opened", {}, "the alert began to fire", [], "plain"),
+        ("episode_opened", {}, "the alert is heard of: it fires", [], "plain"),
         ("episode_ended", {"data": {"reason": "resolved"}}, "the alert was resolved", [], "plain"),
         (
             "episode_ended",
@@ -174,9 +174,39 @@ def entry(kind: str, **fields: Any) -> Entry:
         ),
         ("rung_climbed", {"data": {"from": 1, "to": 2}}, "rung 1 did not help: goes on with rung 2", [], "plain"),
         (
+            "subject_closed",
+            {"playbook": "restart", "data": {"reason": "resolved"}},
+            "nothing of it fires any more for restart (resolved)",
+            [],
+            "plain",
+        ),
+        (
+            "subject_closed",
+            {"playbook": "restart", "data": {"reason": "done"}},
+            "the run by hand of playbook restart is over",
+            [],
+            "plain",
+        ),
+        (
             "lease_opened",
             {"target": TARGET, "data": {"action": "docker.limit", "when": "resolved", "at_most": "12h"}},
             f"changed for a time: docker.limit on {TARGET}, until it is resolved, at most 12h",
+            [],
+            "plain",
+        ),
+        (
+            "lease_opened",
+            {
+                "target": TARGET,
+                "data": {
+                    "action": "alertmanager.silence",
+                    "when": "resolved",
+                    "at_most": "12h",
+                    "ends_at": "2026-03-01T12:45:00.218870Z",
+                },
+            },
+            f"changed for a time: alertmanager.silence on {TARGET}, until it is resolved, at most 12h; it ends by"
+            " itself at 2026-03-01 12:45:00 UTC",
             [],
             "plain",
         ),
