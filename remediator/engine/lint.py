@@ -117,7 +117,7 @@ def _lint_queries(playbook: Playbook, label_map: LabelMap) -> Iterator[Lint]:
                 message = (
                     f"playbook {playbook.name}: the query {condition.name} does not filter on {', '.join(open_labels)},"
                     " which the run is about: others decide with it whether this one is mended; write"
-                    f' {open_labels[0]}="{{{{ labels.{open_labels[0]} }}}}" in it, as the metric calls that label'
+                    f' {open_labels[0]}="{{{{ subject.{open_labels[0]} }}}}" in it, as the metric calls that label'
                 )
                 yield Lint(code=LintCode.VERIFY_TOO_WIDE, message=message, file=playbook.file, line=playbook.line)
 
