@@ -6,7 +6,7 @@ number, and what is no proper answer, is an error.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from remediator.clients.http import STATUSES, Failed, Login, Neighbour
@@ -33,6 +33,9 @@ FORM: Final[Mapping[str, str]] = {
 BAD_QUERY: Final = frozenset({"bad_data", "execution"})
 """``errorType`` of a query that cannot be read or carried out, as no other attempt would change; with 400 and 422."""
 
+ABOUT_QUERY = "PromQL "
+"""How those of an answer's ``warnings`` begin that speak of the query alone: ``PromQL info``, ``PromQL warning``."""
+
 _VENDOR_TEXT = 300
 
 
@@ -43,7 +46,8 @@ class Prometheus:
         name: in the settings.
         url: base, with the path where it has one.
 
-    Source: Prometheus HTTP API v1, POST /api/v1/query, and its table of errorType and status (2.42 to 3.5).
+    Source: Prometheus HTTP API v1, POST /api/v1/query, and its table of errorType and status (2.42 to 3.5); storage's
+        fanout, whose errors of secondary storages become warnings; util/annotations.
     """
 
     def __init__(self, name: str, url: str, login: Login | None = None) -> None:
@@ -66,9 +70,19 @@ class Prometheus:
         try:
             if body["status"] != "success":
                 raise KeyError("status")
+            self._refuse_half(body.get("warnings") or ())
             return self._values(body["data"]["resultType"], body["data"]["result"])
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise self._neighbour.no_answer(Failed.BROKEN, "not as Prometheus answers") from error
+
+    def _refuse_half(self, warnings: Sequence[object]) -> None:
+        """Raise where a store that was asked too did not answer: what is left looks like a fix.
+
+        A server with ``remote_read``, or in front of several stores, says so beside a result of what it has.
+        """
+        told = [str(one) for one in warnings if not str(one).startswith(ABOUT_QUERY)]
+        if told:
+            raise self._neighbour.no_answer(Failed.BROKEN, f"perhaps half of one: {cut(told[0], _VENDOR_TEXT)}")
 
     def _values(self, kind: Any, result: Any) -> tuple[float, ...]:
         match kind:
