@@ -569,8 +569,8 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def what_is_seen_is_as_it_must_be(self) -> None:
-        self.witness.read(self.bench.engine._store)
         self.witness.check()
+        self.witness.read(self.bench.engine._store)
         self.witness.check_limits_of_containers()
 
     @invariant()
