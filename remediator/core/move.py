@@ -316,7 +316,8 @@ def _turn(run: Run, now: Situation) -> Move:
         return told
     tell_at = tell_waiting_at(run)
     if tell_at is not None and now.now >= tell_at and not now.is_quiet:
-        return Tell(MessageKind.WAITING, len(run.step(message_key(MessageKind.WAITING)).attempts) + 1)
+        about = _waits_on(run)
+        return Tell(MessageKind.WAITING, len(run.step(message_key(MessageKind.WAITING, about)).attempts) + 1, about)
     rung = run.rung or now.start_rung
     question = run.questions.get(rung_key(rung))
     if question is not None and (unanswered := _unanswered(run, rung_key(rung), question, now)):
@@ -370,10 +371,16 @@ def tell_waiting_at(run: Run) -> datetime | None:
     """When people are to be told that this plan waits; None when they were, nobody is named, or it does not wait."""
     if run.waits_since is None or not run.waits_for or not run.plan.escalate_to or run.plan.mode is not Mode.ENFORCE:
         return None
-    told = run.step(message_key(MessageKind.WAITING))
+    told = run.step(message_key(MessageKind.WAITING, _waits_on(run)))
     if told.outcome is not None:
         return None
     return told.attempts[-1].retry_at if told.attempts else run.waits_since + run.plan.guard.tell_after
+
+
+def _waits_on(run: Run) -> str:
+    """What people are told once that it waits: the plan, and each rung that it has climbed to."""
+    has_climbed = any(run.step(step.key).attempts for step in run.plan.steps if step.rung < run.rung)
+    return rung_key(run.rung) if has_climbed else ""
 
 
 def tell_next_at(run: Run) -> datetime | None:
@@ -517,7 +524,9 @@ def _skipped(run: Run, step: PlannedStep, now: Situation) -> Skip | None:
 
 def _verify(run: Run, now: Situation) -> Move:
     ended_at = run.steps_ended_at
-    is_to_be_seen = bool(run.plan.verify) and run.has_acted and bool(run.plan.acts_of(run.rung))
+    # A rung that had nothing to change may not be enough all the same: the ladder goes on from there.
+    may_have_helped = run.has_acted or run.plan.ladder is not None
+    is_to_be_seen = bool(run.plan.verify) and may_have_helped and bool(run.plan.acts_of(run.rung))
     if is_to_be_seen and run.verification is None and ended_at is not None:
         if run.cancelled_by:
             detail = f"cancelled by {run.cancelled_by} after the last step, before it was seen whether it helped"
@@ -545,7 +554,7 @@ def _conclude(run: Run) -> Finish:
     states = [(step, run.step(step.key)) for step in counted]
     done = [state for _, state in states if state.outcome is Outcome.SUCCEEDED]
     failed = [(step, state) for step, state in states if state.outcome is Outcome.FAILED]
-    if done or (run.verification is Outcome.SUCCEEDED and not failed):  # or a rung before did, and that helped
+    if done or (run.verification is Outcome.SUCCEEDED and run.has_acted and not failed):  # or a rung before did, and that helped
         what = f"done, but for step {failed[0][0].name}, which failed" if failed else f"all steps were done{after}"
         helped = f" and {run.verification_detail}" if run.verification is Outcome.SUCCEEDED else ""
         return Finish(RunOutcome.SUCCEEDED, Reason.NONE, f"{what}{helped}")

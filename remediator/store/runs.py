@@ -120,7 +120,7 @@ def admit(
         n_disruptive: disruptive steps of the rung, for ``max_disruptive_acts``.
     """
     _ADMIT.run(conn, row=run_id, counts=int(counts), to=rung)
-    if n_disruptive:
+    if counts:
         _NOTE_ADMISSION.run(conn, run_id=run_id, rung=rung, at=utc_text(at), n_disruptive=n_disruptive)
     hold(conn, run_id, targets, at)
 
@@ -252,7 +252,15 @@ _ADMITTED_ACTS = Prepared(
         or_(admission.c.run_id != bindparam("but_run"), admission.c.rung != bindparam("but_rung")),
     )
 )
-_N_WITHOUT_FIX = Prepared(select(func.count()).select_from(run).where(WITHOUT_FIX, run.c.ended_at > bindparam("since")))
+_N_WITHOUT_FIX = Prepared(
+    select(func.count())
+    .select_from(run)
+    .where(
+        WITHOUT_FIX,
+        run.c.ended_at > bindparam("since"),
+        select(admission.c.run_id).where(admission.c.run_id == run.c.id).exists(),
+    )
+)
 
 
 def is_admitted(conn: Connection, run_id: str) -> bool:
@@ -282,7 +290,10 @@ def admitted_acts(conn: Connection, since: datetime, but_run: str, but_rung: int
 
 
 def n_without_fix(conn: Connection, since: datetime) -> int:
-    """Runs that ended failed, ineffective or unknown later than ``since``."""
+    """Runs that were let act and ended failed, ineffective or unknown later than ``since``.
+
+    Messages that could not be sent are no reason to stop all repair.
+    """
     return int(_N_WITHOUT_FIX.value(conn, since=utc_text(since)))
 
 

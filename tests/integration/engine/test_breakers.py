@@ -157,6 +157,19 @@ def test_breaker_when_only_messages_are_sent_then_it_holds_nothing(bench: Any) -
     assert "ml-platform: odd" in bench.told()
 
 
+def test_breaker_when_messages_cannot_be_sent_then_that_stops_no_repair(bench: Any) -> None:
+    begin(bench, FAILURES)
+    steps = "steps: [{action: notify.send, params: {to: [ml-platform], title: odd}, on_failure: stop}]"
+    bench.playbook(f"playbook: tell\nmatch: [alertname = Odd]\n{steps}\n", "tell.yaml")
+    bench.reload()
+    bench.world.fail("notify.send", Fails.PERMANENT, times=9)
+    for number in range(3):
+        bench.deliver(bench.fires({"alertname": "Odd", "number": str(number)}))
+    assert [row["outcome"] for row in bench.runs()] == ["failed"] * 3
+    bench.deliver(stuck(bench, 0))
+    assert len(bench.acts()) == 1
+
+
 def test_breaker_when_a_playbook_observes_then_it_trips_nothing_and_counts_in_nothing(bench: Any) -> None:
     begin(bench, SHARE)
     bench.playbook(

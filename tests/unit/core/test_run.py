@@ -192,6 +192,17 @@ def test_next_move_when_it_has_waited_for_tell_after_then_people_are_told_and_ag
     assert move(run, now=NOW + 61 * MINUTE) == Tell(MessageKind.WAITING, 2)
 
 
+def test_next_move_when_a_rung_waits_too_then_people_are_told_once_more() -> None:
+    told = {"message.waiting": ended(Outcome.SUCCEEDED)}
+    waits = {"waits_since": NOW, "waits_for": ("pause:paused",)}
+    first = a_run(RUNGS, **waits, steps=told)
+    assert move(first, now=NOW + HOUR, start_rung=1) == Judge(1)
+    climbed = replace(fold_climb(on_rung(1, verification=Outcome.FAILED), 2), **waits)
+    climbed = replace(climbed, steps={**climbed.steps, **told})
+    assert move(climbed, now=NOW + 59 * MINUTE) == Judge(2)
+    assert move(climbed, now=NOW + HOUR) == Tell(MessageKind.WAITING, 1, "rung.2")
+
+
 # -- next_move: at work
 
 
@@ -407,6 +418,15 @@ def test_next_move_when_the_subject_ended_then_no_rung_starts() -> None:
 def test_next_move_when_the_last_rung_only_tells_people_then_it_is_not_verified_and_did_not_help() -> None:
     end = move(on_rung(3))
     assert (end.outcome, end.reason) == (RunOutcome.INEFFECTIVE, Reason.DID_NOT_HELP)
+
+
+def test_next_move_when_a_rung_has_nothing_to_change_then_it_is_looked_at_all_the_same_and_climbs() -> None:
+    so = {"steps.one": ended(Outcome.UNCHANGED)}
+    run = a_run(RUNGS, **AT_WORK, rung=1, steps=so)
+    assert move(run) == Verify("")
+    assert move(replace(run, verification=Outcome.FAILED)) == Climb(2)
+    fine = move(replace(run, verification=Outcome.SUCCEEDED))
+    assert (fine.outcome, fine.detail) == (RunOutcome.UNCHANGED, "there was nothing to change")
 
 
 def test_next_move_when_a_run_begins_on_a_rung_of_messages_then_it_is_done_when_they_are_sent() -> None:
