@@ -11,7 +11,7 @@ from remediator.cli.alert_options import PAIR, Pair, alert_options, as_map
 from remediator.cli.api_client import Access, EngineClient, engine_options, path_of_run
 from remediator.cli.invocation import Invocation
 from remediator.cli.person import by_option
-from remediator.cli.runs import RUN_NAMES, run_state
+from remediator.cli.runs import ID_SHOWN, RUN_NAMES, run_state
 from remediator.cli.terminal import json_option, print_json, say
 
 POLL_S = 1.0
@@ -60,7 +60,9 @@ def run(
     )
     refused = answer.get("refused")
     if not as_json:
-        say(f"refused ({refused['reason']}): {refused['detail']}" if refused else f"started run {answer['run_id']}")
+        started = f"started run {answer['run_id']}"
+        look = "" if wait else f"  (remediator incident {str(answer['run_id'])[:ID_SHOWN]})"
+        say(f"refused ({refused['reason']}): {refused['detail']}" if refused else started + look)
     if wait and not refused:
         answer = _wait(client, str(answer["run_id"]), is_quiet=as_json)
     if as_json:

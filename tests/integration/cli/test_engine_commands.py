@@ -346,6 +346,14 @@ def test_run_when_told_to_wait_then_ends_as_the_run_does(
     assert [path for _, path, _, _ in engine.asked] == ["/api/v1/status", "/api/v1/runs", *looks]
 
 
+def test_run_when_it_does_not_wait_then_says_where_to_look(engine: Engine) -> None:
+    engine.answers_with({"run_id": "4f1d9a52-0000"})
+
+    assert call(engine, "run", "restart", "--alert", "host=gpu-07").stdout.splitlines() == [
+        "started run 4f1d9a52-0000  (remediator incident 4f1d9a52)"
+    ]
+
+
 def test_run_when_told_to_wait_with_a_token_that_may_not_look_then_starts_nothing(engine: Engine) -> None:
     engine.answers_with({"error": "needs role view"}, status=403)
 
