@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
@@ -502,6 +502,14 @@ def promql_quoted(text: str) -> str:
     return _PROMQL_SPECIAL.sub(lambda found: "\\\\" if found[0] == "\\" else f"\\u{ord(found[0]):04x}", text)
 
 
+_RE2_SPECIAL = re.compile(r"[\\.+*?()|\[\]{}^$]")
+
+
+def _re2_literal(value: object) -> str:
+    """Text that a regular expression of Prometheus (RE2, after ``=~``) takes for itself and nothing else."""
+    return _RE2_SPECIAL.sub(r"\\\g<0>", _text(value))
+
+
 def _truth_text(value: object) -> str:
     if not isinstance(value, bool):
         raise TemplateError(f"if: must be true or false, and is {cut(_text(value), _SHOWN)!r}")
@@ -548,6 +556,8 @@ _FILTERS: dict[str, Callable[..., object]] = {
     "int": _whole_number,
     # Not for playbooks: put round the parts of ~, which would else write True and None.
     "_text": _text,
+    # Put round what stands in a query behind =~ or !~: a label's value is data there too.
+    "_re2_literal": _re2_literal,
 }
 
 
@@ -612,20 +622,31 @@ def _template(text: str, kind: TemplateKind) -> _Compiled:
         if start in text:
             raise TemplateError(f"{word} are not allowed; templates only put values in: {{{{ labels.NAME }}}}")
     tree = _parsed(text, lambda: environment.parse(text))
-    check = _Check()
+    names: set[str] = set()
     context = _QueryText() if kind is TemplateKind.QUERY else None
     for output in tree.body:
         if not isinstance(output, nodes.Output):
             raise TemplateError("only {{ values }} are allowed")
-        for node in output.nodes:
+        for place, node in enumerate(output.nodes):
             if isinstance(node, nodes.TemplateData):
                 if context:
                     context.read(node.data)
                 continue
+            check = _Check()
             of_type = check.type_of(node)
+            names |= check.names
             if context:
                 context.value(of_type)
-    return _Compiled(environment.from_string(tree), frozenset(check.names))
+                if context.is_in_regex and not _is_of_site(check.names):
+                    literal = nodes.Filter(node, "_re2_literal", [], [], None, None, lineno=node.lineno)
+                    literal.set_environment(environment)
+                    output.nodes[place] = literal
+    return _Compiled(environment.from_string(tree), frozenset(names))
+
+
+def _is_of_site(names: Collection[str]) -> bool:
+    """Whether a value is made of the settings' own alone: those may mean a regular expression."""
+    return bool(names) and all(name.partition(".")[0] == "vars" for name in names)
 
 
 @lru_cache(maxsize=8192)
@@ -681,6 +702,9 @@ class _QueryText:
     def __init__(self) -> None:
         self._quote = ""
         self._is_escaped = self._is_comment = False
+        self._before = ""
+        self.is_in_regex = False
+        """Where it is now, the text is a regular expression."""
 
     def read(self, text: str) -> None:
         for char in text:
@@ -693,11 +717,15 @@ class _QueryText:
                     raise TemplateError("in a query, a text in quotes must end on the line on which it begins")
                 self._is_escaped = char == "\\" and self._quote != "`"
                 if char == self._quote:
-                    self._quote = ""
+                    self._quote = self._before = ""
+                    self.is_in_regex = False
             elif char in "\"'`":
                 self._quote = char
+                self.is_in_regex = self._before in ("=~", "!~")
             elif char == "#":
                 self._is_comment = True
+            elif not char.isspace():
+                self._before = (self._before + char)[-2:]
 
     def value(self, of_type: _Type) -> None:
         if self._is_comment:

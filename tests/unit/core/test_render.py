@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+import re2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
@@ -125,6 +127,43 @@ def test_expression_when_it_reads_a_late_value_then_it_is_late() -> None:
 def test_query_when_a_label_would_end_its_quotes_then_it_stays_inside() -> None:
     template = ParamTemplate.parse('up{a="{{ labels.x }}"}', kind=TemplateKind.QUERY)
     assert template.render({"labels": {"x": '"} or vector(1) #\n\\'}}) == 'up{a="\\u0022} or vector(1) #\\u000a\\\\"}'
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ('up{a=~"{{ labels.x }}"}', r'up{a=~"\\.\\*\\(b\\|c\\)"}'),
+        ("up{a !~ 'x-{{ labels.x }}'}", r"up{a !~ 'x-\\.\\*\\(b\\|c\\)'}"),
+        ('up{a=~"{{ labels.nope | default(labels.x) }}"}', r'up{a=~"\\.\\*\\(b\\|c\\)"}'),
+        ('up{a=~"{{ vars.sites }}",b="{{ labels.x }}"}', 'up{a=~"eu-.*",b=".*(b|c)"}'),
+        ('up{a=~"{{ vars.sites ~ labels.x }}"}', r'up{a=~"eu-\\.\\*\\.\\*\\(b\\|c\\)"}'),
+        ('up{a=~".*",b="{{ labels.x }}"}', 'up{a=~".*",b=".*(b|c)"}'),
+    ],
+)
+def test_query_when_a_label_stands_in_a_regular_expression_then_it_means_itself_alone(
+    query: str, expected: str
+) -> None:
+    template = ParamTemplate.parse(query, kind=TemplateKind.QUERY)
+    context = {"labels": {"x": ".*(b|c)"}, "vars": {"sites": "eu-.*"}}
+    assert template.render(context) == expected
+
+
+@given(st.text(min_size=1), st.text())
+@settings(deadline=None)
+def test_query_when_any_label_stands_in_a_regular_expression_then_it_fits_itself_alone(text: str, other: str) -> None:
+    template = ParamTemplate.parse('up{a=~"{{ labels.x }}"}', kind=TemplateKind.QUERY)
+    rendered = str(template.render({"labels": {"x": text}}))
+    inside = rendered.removeprefix('up{a=~"').removesuffix('"}')
+    pattern = re2.compile(f"(?s)^(?:{unquoted(inside)})$")
+    assert pattern.match(text)
+    assert bool(pattern.match(other)) is (text == other)
+
+
+def unquoted(inside: str) -> str:
+    """What Prometheus reads between the quotes."""
+    return re.sub(
+        r"\\(\\|u[0-9a-f]{4})", lambda found: "\\" if found[1] == "\\" else chr(int(found[1][1:], 16)), inside
+    )
 
 
 @pytest.mark.parametrize(
