@@ -317,7 +317,11 @@ def _turn(run: Run, now: Situation) -> Move:
     tell_at = tell_waiting_at(run)
     if tell_at is not None and now.now >= tell_at and not now.is_quiet:
         about = _waits_on(run)
-        return Tell(MessageKind.WAITING, len(run.step(message_key(MessageKind.WAITING, about)).attempts) + 1, about)
+        key = message_key(MessageKind.WAITING, about)
+        n_tries = len(run.step(key).attempts)
+        if MessageKind.WAITING in now.has_told and not n_tries:
+            return Skip(key, Reason.COOLDOWN, "people were told a moment ago that a plan for the same values waits")
+        return Tell(MessageKind.WAITING, n_tries + 1, about)
     rung = run.rung or now.start_rung
     question = run.questions.get(rung_key(rung))
     if question is not None and (unanswered := _unanswered(run, rung_key(rung), question, now)):
@@ -368,8 +372,13 @@ def _has_lost_its_opener(run: Run, now: Situation) -> bool:
 
 
 def tell_waiting_at(run: Run) -> datetime | None:
-    """When people are to be told that this plan waits; None when they were, nobody is named, or it does not wait."""
+    """When people are to be told that this plan waits; None when they were, nobody is named, or it does not wait.
+
+    What a breaker holds is not told one by one: its own message has said it of all.
+    """
     if run.waits_since is None or not run.waits_for or not run.plan.escalate_to or run.plan.mode is not Mode.ENFORCE:
+        return None
+    if any(what.startswith("breaker:") for what in run.waits_for):
         return None
     told = run.step(message_key(MessageKind.WAITING, _waits_on(run)))
     if told.outcome is not None:
@@ -554,7 +563,8 @@ def _conclude(run: Run) -> Finish:
     states = [(step, run.step(step.key)) for step in counted]
     done = [state for _, state in states if state.outcome is Outcome.SUCCEEDED]
     failed = [(step, state) for step, state in states if state.outcome is Outcome.FAILED]
-    if done or (run.verification is Outcome.SUCCEEDED and run.has_acted and not failed):  # or a rung before did, and that helped
+    has_helped = run.verification is Outcome.SUCCEEDED and run.has_acted and not failed  # by a rung before this one
+    if done or has_helped:
         what = f"done, but for step {failed[0][0].name}, which failed" if failed else f"all steps were done{after}"
         helped = f" and {run.verification_detail}" if run.verification is Outcome.SUCCEEDED else ""
         return Finish(RunOutcome.SUCCEEDED, Reason.NONE, f"{what}{helped}")

@@ -312,7 +312,8 @@ class Executor:
             runs.note_act(tx.conn, plan, (), now, is_disruptive=False)
         if run.outcome is not None and result.retry_at is None and tried.refs:
             runs.release(tx.conn, plan.run_id)
-        if told is not None and run.outcome is not None and result.outcome is Outcome.SUCCEEDED:
+        is_once_a_while = run.outcome is not None or told is MessageKind.WAITING
+        if told is not None and is_once_a_while and result.outcome is Outcome.SUCCEEDED:
             runs.note_told(tx.conn, plan.playbook, plan.per_key, ending_of(told, run), now)
         if step.is_message:
             self._note_reach(tx, tried, result, now)

@@ -289,7 +289,8 @@ class Leases:
         log.warning("an undo did not succeed", run_id=top.run_id, target=top.target, problem=detail)
         for lease in move.leases:
             leases.stop_undo(tx.conn, lease.id, again)
-        self._wake_later(tx, [*let_tell(tx, [top]), *self._may_go_on(tx)])
+        told = let_tell(tx, [top]) if top.retry_at is None else []  # once: tries may go on for days
+        self._wake_later(tx, [*told, *self._may_go_on(tx)])
 
     def _close(self, tx: Tx, move: TakeBack, ended: _Ended) -> None:
         """Undone: these leases; drifted or reverted: the whole stack, since nobody knows what is right any more."""

@@ -658,12 +658,12 @@ def test_leases_command_when_no_engine_runs_then_it_reads_the_store(
         f"    run {run_of(bench, 'other')}, step less",
         "    other: host=gpu-07 container_name=trainer-0",
         "    cpu quota us 200000 → 100000",
-        "    since 2026-03-01T12:02:00.000000Z, goes 10m after a resolve, at the latest at 2026-03-02T00:02:00.000000Z",
+        "    since 2026-03-01 12:02:00 UTC, goes 10m after a resolve, at the latest at 2026-03-02 00:02:00 UTC",
         f"docker.limit {TARGET}  released",
         f"    run {run_of(bench, 'cap')}, step cap",
         "    cap: host=gpu-07 container_name=trainer-0",
         "    cpu quota us 0 → 200000",
-        "    since 2026-03-01T12:01:00.000000Z, its time has come: it goes with the younger one on the same target",
+        "    since 2026-03-01 12:01:00 UTC, its time has come: it goes with the younger one on the same target",
     ]
     shown = json.loads(call("--json"))
     assert shown == bench.engine.leases(100, is_all=False)

@@ -408,3 +408,16 @@ def test_approval_when_people_are_asked_then_the_link_leads_to_the_page_that_ans
     bench.deliver(bench.fires(bench.leak()))
     page = f"https://remediator.example/engine/runs/{bench.run()['run_id']}/approval"
     assert f"  or on its page: {page}" in bench.world.writes[-1].args["body"].splitlines()
+
+
+def test_waiting_when_the_alert_flaps_then_people_are_told_once_that_its_plans_wait(bench: Any) -> None:
+    bench.restarts("guard: {cooldown: 2h, tell_after: 1m}").start()
+    for _ in range(6):
+        bench.deliver(bench.fires(bench.leak()))
+        bench.after("3m")
+        bench.deliver(bench.resolved(bench.leak()))
+        bench.after("2m")
+    assert len(bench.acts()) == 1
+    assert [line for line in bench.told() if "still waiting" in line] == [
+        "oncall: still waiting to act: restart: trainer-0 gpu-07"
+    ]

@@ -192,6 +192,19 @@ def test_next_move_when_it_has_waited_for_tell_after_then_people_are_told_and_ag
     assert move(run, now=NOW + 61 * MINUTE) == Tell(MessageKind.WAITING, 2)
 
 
+def test_next_move_when_people_were_told_a_moment_ago_that_such_a_plan_waits_then_they_are_not_again() -> None:
+    run = a_run(waits_since=NOW, waits_for=("cooldown:cooldown",))
+    skipped = move(run, now=NOW + HOUR, has_told=frozenset({MessageKind.WAITING}))
+    assert isinstance(skipped, Skip)
+    assert (skipped.step_key, skipped.reason) == ("message.waiting", Reason.COOLDOWN)
+
+
+def test_next_move_when_a_breaker_holds_it_then_nobody_is_told_of_each_plan() -> None:
+    held = a_run(waits_since=NOW, waits_for=("breaker:breaker", "cooldown:cooldown"))
+    assert move(held, now=NOW + 9 * HOUR) == Judge(0)
+    assert tell_next_at(held) is None
+
+
 def test_next_move_when_a_rung_waits_too_then_people_are_told_once_more() -> None:
     told = {"message.waiting": ended(Outcome.SUCCEEDED)}
     waits = {"waits_since": NOW, "waits_for": ("pause:paused",)}
