@@ -314,8 +314,7 @@ class Reserver:
                 return verdict, None
             case Word.WAIT:
                 runs.set_phase(tx.conn, plan.run_id, Phase.WAITING, waits_for)
-                latest = now + JUDGE_AGAIN
-                return verdict, min(verdict.lifts_at, latest) if verdict.lifts_at is not None else latest
+                return verdict, _judge_again_at(verdict, now)
             case Word.REFUSE:
                 first = verdict.reasons[0]
                 detail = "; ".join(answer.detail for answer in verdict.reasons if answer.word is Word.REFUSE)
@@ -363,6 +362,16 @@ def waits_of(verdict: Verdict, facts: Facts) -> tuple[str, ...]:
         return ()
     rules = {f"{answer.rule}:{answer.reason.value}" for answer in verdict.reasons}
     return tuple(sorted(rules | {f"busy:{ref}" for ref in facts.busy}))
+
+
+def _judge_again_at(verdict: Verdict, now: datetime) -> datetime:
+    """When a plan that waits is judged again, if no event wakes it before.
+
+    The end of another run does not wake what ``max_disruptive_acts`` holds too (``store.runs.may_go_on``): such a plan
+    is judged when the window lifts, and from then on waits for that end alone.
+    """
+    window = next((answer.lifts_at for answer in verdict.reasons if answer.rule == "max_disruptive_acts"), None)
+    return min(verdict.lifts_at or window or now + JUDGE_AGAIN, now + JUDGE_AGAIN)
 
 
 def verdict_data(

@@ -62,6 +62,32 @@ def test_disruptive_acts_after_an_idle_hour_then_three_a_minute_are_three_at_onc
     assert bench.acts() == restarted(*range(8))
 
 
+def test_disruptive_acts_when_the_target_is_busy_too_then_it_acts_as_soon_as_both_let_it(bench: Any) -> None:
+    other = STEPS.replace("labels.container_name", "annotations.other")
+    bench.playbook(
+        PLAYBOOK.replace(", GUARD", "")
+        .replace("restart\n", "other\n")
+        .replace("Stuck", "Other")
+        .replace("MORE", "")
+        .replace("STEPS", other),
+        "other.yaml",
+    )
+    begin(
+        bench,
+        more="verify: [{name: ratio, query: up, below: 1, settle: 30s, within: 2m}]",
+        policy="max_disruptive_acts: {count: 1, per: 1m}",
+        n=1,
+    )
+    bench.sees("ratio", 0)
+    bench.deliver(stuck(bench, 0))
+    bench.deliver(bench.fires({"alertname": "Other", "container_name": "x"}, annotations={"other": "c0"}))
+    assert {"max_disruptive_acts:max_disruptive_acts", "reservation:busy_target"} <= waiting(bench)
+    bench.after("59s")
+    assert [row["outcome"] for row in bench.runs()] == ["", "succeeded"], "it is not busy any more"
+    bench.after("1s")
+    assert bench.acts() == restarted(0, 0)
+
+
 def test_disruptive_acts_when_the_engine_restarts_then_the_window_is_kept(bench: Any) -> None:
     begin(bench, policy=THREE_A_MINUTE)
     bench.deliver(*(stuck(bench, number) for number in range(3)))
