@@ -20,6 +20,7 @@ from remediator.cli.terminal import (
     fold_beside,
     json_option,
     label_text,
+    moment_text,
     print_fields,
     print_json,
     say,
@@ -247,7 +248,7 @@ def _print_verdict(verdict: Mapping[str, Any] | None) -> None:
     # The reasons against it first, then what else was asked.
     allowing = [answer for answer in verdict["answers"] if answer["word"] == "allow"]
     for answer in [*verdict["reasons"], *allowing]:
-        until = f", until {answer['lifts_at']}" if answer["lifts_at"] else ""
+        until = f", until {moment_text(answer['lifts_at'])}" if answer["lifts_at"] else ""
         why = f" ({answer['reason']})" if answer["word"] != "allow" else ""
         detail = f": {answer['detail']}" if answer["detail"] else ""
         head = " " * 6 + f"{answer['word']:<7}"

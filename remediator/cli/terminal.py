@@ -28,8 +28,8 @@ _NARROWEST = 20
 """Columns for text at least, however deep it is indented and narrow the terminal."""
 
 
-_MOMENT = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:\.\d+)?Z")
-"""A time as the API and the store write it."""
+_MOMENT = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:\.\d+)?(?:Z|\+00:00)")
+"""A time as the API, the store and a dry run write it."""
 
 
 def printable(text: str) -> str:
@@ -144,7 +144,7 @@ def value_text(value: Any) -> str:
 
 
 def moment_text(text: str) -> str:
-    """A time of the API to the second, ``2026-11-30 16:02:23 UTC``; anything else as it is."""
+    """A time in UTC to the second, ``2026-11-30 16:02:23 UTC``; anything else as it is."""
     found = _MOMENT.fullmatch(text)
     return f"{found[1]} {found[2]} UTC" if found else text
 

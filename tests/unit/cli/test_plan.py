@@ -127,7 +127,7 @@ def test_plan_when_an_alert_matches_then_shows_the_whole_plan_in_80_columns(monk
         "         compose:train/trainer\n"
         "    verdict: wait\n"
         "      wait   cooldown (cooldown): docker:gpu-07/trainer-0 was last disrupted by\n"
-        "             playbook x 5m ago, cooldown 30m, until 2026-11-30T09:00:00Z\n"
+        "             playbook x 5m ago, cooldown 30m, until 2026-11-30 09:00:00 UTC\n"
         "      allow  protect\n"
         "\n"
         "  does not match:\n"

@@ -183,7 +183,7 @@ def test_page_when_signed_in_then_it_says_what_is_done_to_what_and_why_and_until
         "docker:gpu-07/trainer-0 (state running)",
         "its playbook asks before it acts",
         "oncall, ml-platform",
-        f"No answer is a no at {utc_text(NOW + ASKS.expires)}",
+        f"No answer is a no at {NOW + ASKS.expires:%Y-%m-%d %H:%M:%S} UTC",
         "alertname GPUMemoryLeakSlope",
         "Owner ml-platform",
     ):
