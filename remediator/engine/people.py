@@ -86,7 +86,8 @@ def find_run(conn: Connection, run_id: str) -> runs.RunRow:
     row = runs.get_run(conn, ids[0]) if len(ids) == 1 else None
     if row is None:
         several = f"several runs begin with {run_id}; give more of its id"
-        raise RequestError(several if len(ids) > 1 else f"there is no run {run_id}", http_status=404)
+        short = f"; give at least {SHORTEST_PREFIX} characters of its id" if len(run_id) < SHORTEST_PREFIX else ""
+        raise RequestError(several if len(ids) > 1 else f"there is no run {run_id}{short}", http_status=404)
     return row
 
 
