@@ -69,7 +69,7 @@ def _until(lease: Mapping[str, Any]) -> str:
     if lease["kept_at"]:
         since = moment_text(lease["kept_at"])
         return f"kept since {since}: goes {lease['after_resolve']} after a resolve, or by remediator undo"
-    by_itself = f"{lease['after_resolve']} after a resolve" if lease["when"] == "resolved" else "by remediator undo"
+    by_itself = f"{lease['after_resolve']} after a resolve" if lease["goes_at_resolve"] else "by remediator undo"
     return f"goes {by_itself}" + (
         f", at the latest at {moment_text(lease['at_most_at'])}" if lease["at_most_at"] else ""
     )

@@ -15,7 +15,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, assert_never, cast
 
-from remediator.core.action import Action, ActionParams, JsonValue, Standing, State, UndoableAction
+from remediator.core.action import Action, ActionParams, JsonValue, Standing, State, UndoableAction, UndoWhen
 from remediator.core.condition import Condition, Reading, Seen, look
 from remediator.core.event import EventType, utc_text
 from remediator.core.lease import (
@@ -440,6 +440,7 @@ def lease_dict(row: LeaseRow) -> dict[str, Any]:
         "after": dict(lease.left),
         "when": lease.undo.when.value,
         "after_resolve": print_duration(lease.undo.after),
+        "goes_at_resolve": lease.undo.when is UndoWhen.RESOLVED and not (lease.is_by_hand or lease.is_latched),
         "opened_at": utc_text(lease.opened_at),
         "at_most_at": _text(lease.at_most_at),
         "due_at": _text(row.due_at),

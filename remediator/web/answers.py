@@ -225,6 +225,7 @@ class Lease(BaseModel):
     after: Annotated[dict[str, JsonValue], Field(description="What the target was last left in.")]
     when: UndoWhen
     after_resolve: Duration
+    goes_at_resolve: Annotated[bool, Field(description="False of a run by hand, a latched alert, and `when: never`.")]
     opened_at: Time
     at_most_at: Annotated[TimeOrNothing, Field(description='When it ends at the latest; "" = a person ends it.')]
     due_at: Annotated[TimeOrNothing, Field(description='When it is looked at next; "" when only an event wakes it.')]

@@ -129,6 +129,7 @@ def test_lease_when_its_run_is_still_at_work_then_it_is_due_at_at_most_already(b
     (lease,) = bench.engine.leases(100, is_all=False)
     assert bench.run()["phase"] == "verifying"
     assert lease["due_at"] == lease["at_most_at"] == "2026-03-02T00:01:00.000000Z"
+    assert lease["goes_at_resolve"]
 
 
 def test_lease_when_it_fires_again_then_the_undo_waits_and_its_time_starts_anew(bench: Any) -> None:
@@ -263,6 +264,9 @@ def test_lease_when_require_is_false_at_at_most_then_it_is_kept_with_the_number_
 def test_lease_by_hand_when_its_run_has_ended_then_it_goes_at_at_most(bench: Any) -> None:
     caps(bench).start()
     bench.engine.run_by_hand("cap", bench.leak(), {}, "alice")
+    bench.engine.work()
+    (lease,) = bench.engine.leases(100, is_all=False)
+    assert not lease["goes_at_resolve"]
     bench.after("11h")
     assert cpus(bench) == 2
     bench.after("1h")
