@@ -14,6 +14,7 @@ from ruamel.yaml import YAML
 
 from conftest_docker import Trainer
 from realparts.docker_engine import IDLE, DockerEngine
+from realparts.process import wait_until
 from remediator import errors
 from remediator.actions import REGISTRY
 from remediator.clients.dockerd import Dockerd
@@ -138,7 +139,14 @@ class Real:
         container = self._container(name)
         if container.status == "paused":
             container.unpause()
-        quota, period = container.exec_run(["sh", "-c", READ_CGROUP]).output.split()
+        said: list[bytes] = []
+
+        def is_read() -> bool:  # Docker loses what a short exec prints, now and then
+            said[:] = container.exec_run(["sh", "-c", READ_CGROUP]).output.split()
+            return len(said) == 2
+
+        wait_until(is_read, f"the cgroup of {name} is read", 60)
+        quota, period = said
         return [int(period), -1 if quota == b"max" else int(quota)]
 
     def n_writes(self) -> int:
