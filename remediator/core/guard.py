@@ -171,6 +171,7 @@ class Facts:
     Attributes:
         asked: the real targets of the rung.
         rung: that is judged, 0 where there is no ladder.
+        asks: people are to be asked first, so that nothing is changed by it yet.
         has_acted: this run changed something before: it climbs, or is judged anew.
         last_disruptive: ref → (when, by which playbook), of each target that was disrupted by another run.
         last_acted_at: when this playbook last acted for these ``per`` values, None = never.
@@ -192,6 +193,7 @@ class Facts:
     asked: AskedTargets
     policy: Policy
     rung: int = 0
+    asks: bool = False
     has_acted: bool = False
     pause: Pause | None = None
     last_disruptive: Mapping[str, tuple[datetime, str]] = field(default_factory=dict)
@@ -500,7 +502,7 @@ def _breaker(state: BreakerState, facts: Facts) -> RuleAnswer:
     within = print_duration(breaker.within)
     failed = f"{state.n_failures} runs without a fix in {within}"
     if breaker.or_failures is not None and state.n_failures >= breaker.or_failures:
-        return _trip(breaker, f"{failed}, the limit is {breaker.or_failures}", facts.now)
+        return _trip(breaker, f"{failed}, the limit is {breaker.or_failures}", facts)
     own = _of_fleet({target.ref for target in facts.asked.targets}, breaker.share, facts)
     if not own:
         return RuleAnswer(rule="breaker", word=Word.ALLOW, detail=f"{breaker.name}: {failed}")
@@ -511,14 +513,19 @@ def _breaker(state: BreakerState, facts: Facts) -> RuleAnswer:
     share = f"{n_after} targets changed in {within} with this plan's, {limit} are {breaker.share.percent} %"
     detail = f"{share} of {breaker.share.of}"
     if n_after > limit:
-        return _trip(breaker, detail, facts.now)
+        return _trip(breaker, detail, facts)
     return RuleAnswer(rule="breaker", word=Word.ALLOW, detail=f"{breaker.name}: {detail}; {failed}")
 
 
-def _trip(breaker: Breaker, why: str, now: datetime) -> RuleAnswer:
-    """It trips, unless something else is in the way: then that one says when to judge again."""
+def _trip(breaker: Breaker, why: str, facts: Facts) -> RuleAnswer:
+    """It trips, unless something else is in the way: then that one says when to judge again.
+
+    A question changes nothing: the breaker is asked again after the yes.
+    """
+    if facts.asks:
+        return RuleAnswer(rule="breaker", word=Word.ALLOW, detail=f"{breaker.name} would trip after a yes: {why}")
     return RuleAnswer(
-        rule="breaker", word=Word.WAIT, reason=Reason.BREAKER, detail=why, lifts_at=now, trips=breaker.name
+        rule="breaker", word=Word.WAIT, reason=Reason.BREAKER, detail=why, lifts_at=facts.now, trips=breaker.name
     )
 
 

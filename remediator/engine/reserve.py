@@ -292,7 +292,7 @@ class Reserver:
         self, tx: Tx, run: Run, rung: int, outside: Outside, policy: Policy, *, asks: bool
     ) -> tuple[Verdict, datetime | None]:
         plan, now, asked = run.plan, self._clock.now(), outside.targets
-        facts = gather(tx.conn, run, rung, outside, policy, self._pause(tx.conn), now)
+        facts = replace(gather(tx.conn, run, rung, outside, policy, self._pause(tx.conn), now), asks=asks)
         verdict = judge(plan, facts)
         waits_for = waits_of(verdict, facts)
         tripped = verdict.trips if plan.mode is Mode.ENFORCE else ()

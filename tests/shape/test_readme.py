@@ -18,7 +18,7 @@ def test_readme_when_its_playbook_is_checked_then_it_loads(tmp_path: Path) -> No
     (tmp_path / "remediator.toml").write_text(
         f'playbooks = ["{tmp_path}"]\n[docker.hosts.gpu-07]\nurl = "unix:///var/run/docker.sock"\n'
         '[notify.oncall]\nurls = ["syslog://"]\n[alertmanager]\nurls = ["http://alertmanager:9093"]\n'
-            '[prometheus.servers.here]\nurl = "http://prometheus:9090"\n'
+        '[prometheus.servers.here]\nurl = "http://prometheus:9090"\n'
     )
     done = subprocess.run(
         [sys.executable, "-m", "remediator", "--config", "remediator.toml", "check"],

@@ -157,6 +157,21 @@ def test_breaker_when_only_messages_are_sent_then_it_holds_nothing(bench: Any) -
     assert "ml-platform: odd" in bench.told()
 
 
+def test_breaker_when_a_plan_would_only_ask_then_it_trips_after_the_yes(bench: Any) -> None:
+    begin(bench, SHARE, more="approval: {ask: [ml-platform]}")
+    for number in range(3):
+        bench.deliver(stuck(bench, number))
+    runs = bench.runs()
+    assert {row["phase"] for row in runs} == {"asking"}
+    assert bench.events("breaker_tripped") == []
+    for row in reversed(runs):
+        bench.engine.approve(row["run_id"], "alice", "look at it")
+        bench.engine.work()
+    assert len(bench.acts()) == 2
+    assert waiting(bench) == [TRIPPED]
+    assert len(bench.events("breaker_tripped")) == 1
+
+
 def test_breaker_when_messages_cannot_be_sent_then_that_stops_no_repair(bench: Any) -> None:
     begin(bench, FAILURES)
     steps = "steps: [{action: notify.send, params: {to: [ml-platform], title: odd}, on_failure: stop}]"
