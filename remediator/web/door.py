@@ -32,7 +32,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from werkzeug.exceptions import BadRequest, ServiceUnavailable
 
 from remediator.errors import PayloadTooLargeError, StoreUnavailableError
-from remediator.web import approval, webhook
+from remediator.web import webhook
+from remediator.web.approval import MAX_FORM, is_page
 from remediator.web.auth import CALLER_KEY, Authenticator, Caller
 
 if TYPE_CHECKING:
@@ -250,8 +251,8 @@ class _BodyReader:
     def __init__(self, scope: Scope, *, max_body: int, caller: Caller | None) -> None:
         self._scope = scope
         self.path: str = scope["path"]
-        is_form = approval.is_page(self.path)
-        self._max_body = max_body = min(max_body, approval.MAX_FORM) if is_form else max_body
+        is_form = is_page(self.path)
+        self._max_body = max_body = min(max_body, MAX_FORM) if is_form else max_body
         self._limit = "the form's limit" if is_form else "setting max_body"
         self._body = bytearray()
         self._caller = caller
