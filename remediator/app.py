@@ -461,10 +461,11 @@ class App:
             "workers": "ok" if self._dispatch.is_alive else "a worker does not run: restart the engine",
             "engine": "stopping" if self._is_stopping else "ok",
             "messages": self._reach() if store == "ok" else "ok",  # not known, and one thing to mend is enough
+            "prometheus": self._sight(),
         }
-        # A bad playbook file leaves the whole old set in force, and other deliveries may be acted on though nobody is
-        # told: both show, and take nobody out of service.
-        vital = (value for name, value in checks.items() if name not in ("playbooks", "messages"))
+        # A bad playbook file leaves the whole old set in force, other deliveries may be acted on though nobody is told,
+        # or nothing can be verified: all show, and take nobody out of service.
+        vital = (value for name, value in checks.items() if name not in ("playbooks", "messages", "prometheus"))
         return Readiness(is_ready=all(value == "ok" for value in vital), checks=checks)
 
     def _reach(self) -> str:
@@ -478,6 +479,15 @@ class App:
         return (
             f"the last escalation (run {unheard['run_id']}) reached nobody at {unheard['at'][:19]}Z: look at that run"
             " (remediator runs --state all), and at notify in the settings"
+        )
+
+    def _sight(self) -> str:
+        """Whether each Prometheus answers; why one does not is for the log and for doctor: anybody may ask this."""
+        silent = ", ".join(self.conditions.silent())
+        return (
+            f"no answer from {silent}: what they are asked waits or ends unverified (remediator doctor)"
+            if silent
+            else "ok"
         )
 
     def reload(self, actor: str) -> dict[str, Any]:

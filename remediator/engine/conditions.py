@@ -152,6 +152,11 @@ class Conditions:
         self._note(server, "")
         return reading
 
+    def silent(self) -> list[str]:
+        """Names of the servers that did not answer when they were last asked."""
+        with self._lock:
+            return [server.name for server in self._servers.values() if not server.is_ok]
+
     def _let_rest(self, server: _Server, why: str, late: tuple[Future[Reading], ...] = ()) -> None:
         with self._lock:
             server.late += late

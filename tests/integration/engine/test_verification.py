@@ -216,3 +216,17 @@ def test_step_verification_when_the_engine_is_killed_while_it_looks_then_it_goes
     bench.sees("age", 4)
     bench.after("1m")
     assert bench.acts() == [SIGNALLED, RESTARTED]
+
+
+def test_readiness_when_prometheus_is_away_then_it_says_so_and_the_engine_stays_ready(bench: Bench) -> None:
+    bench.restarts(MEMORY).start()
+    bench.sees("memory_ratio", 0.9)
+    assert bench.engine.readiness().checks["prometheus"] == "ok"
+    bench.world.prometheus_away(True)
+    bench.deliver(bench.fires(bench.leak()))
+    bench.after("4m")
+    readiness = bench.engine.readiness()
+    assert readiness.checks["prometheus"].startswith("no answer from prometheus: ")
+    bench.world.prometheus_away(False)
+    bench.after("1m")
+    assert bench.engine.readiness().checks["prometheus"] == "ok"
