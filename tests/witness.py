@@ -487,7 +487,7 @@ class Witness:
     def _check_undo(self, data: Mapping[str, Any], write: Write, before: ContainerState) -> None:
         assert (before.id, plain(before.cpu)) == self._left[write.target], "others changed it: nothing is restored"
         lowest = self.leases[data["leases"][-1]]
-        wanted = lowest.before["cpu_quota_us"]
+        wanted = max(lowest.before["cpu_quota_us"], 0)  # -1 once it was lifted
         assert max(int(write.args["quota_us"]), 0) == wanted, "it goes back to the state before the lowest"
         for lease_id in data["leases"]:
             assert not self.leases[lease_id].how
