@@ -38,6 +38,7 @@ class Act:
 
     Attributes:
         run_id, step, attempt: whose; "" and 0 of what is taken back.
+        n_plans: how often its run had been planned by then: one that is planned anew asks anew.
         has_happened: as the world knows it; the engine may have been left without an answer.
     """
 
@@ -47,6 +48,7 @@ class Act:
     run_id: str
     step: str
     attempt: int
+    n_plans: int
     playbook: str
     per_key: str
     has_happened: bool
@@ -76,6 +78,7 @@ class SeenRun:
     """
 
     plan: Plan
+    n_plans: int = 1
     turn_at: datetime | None = None
     questions: dict[str, Asked] = field(default_factory=dict)
     admitted: tuple[int, int] | None = None
@@ -187,6 +190,7 @@ class Witness:
             self.runs[event["run_id"]] = SeenRun(plan)
         else:  # planned anew: judged and asked for anew
             known.plan, known.questions, known.admitted = plan, {}, None
+            known.n_plans += 1
 
     def _plan_refused(self, event: Any, at: datetime, data: Any) -> None:
         self.runs[event["run_id"]] = SeenRun(unpack_plan(data["plan"]), ended_at=at, outcome="refused")
@@ -514,9 +518,10 @@ class Witness:
 
     def _note(self, write: Write, run_id: str, step: str, attempt: int) -> None:
         plan = self.runs[run_id].plan if run_id else None
+        n_plans = self.runs[run_id].n_plans if run_id else 0
         self.acts.append(Act(
             at=write.at, call=write.call, target=write.target, run_id=run_id, step=step, attempt=attempt,
-            playbook=plan.playbook if plan else "", per_key=plan.per_key if plan else "",
+            n_plans=n_plans, playbook=plan.playbook if plan else "", per_key=plan.per_key if plan else "",
             has_happened=_happened(write),
         ))  # fmt: skip
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import partial
-from itertools import pairwise
+from itertools import compress, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +86,7 @@ class Feature(StrEnum):
 def first(has: frozenset[Feature], hold: str) -> str:
     """Restarts what leaks."""
     guard = GUARD
-    guard += ", max_targets: {count: 1, per: 1h}" if Feature.FEW_TARGETS in has else ""
+    guard += ", max_targets: {count: 1, per: 6h}" if Feature.FEW_TARGETS in has else ""
     guard += ", require: [{name: up, query: up, equals: 1}]" if Feature.REQUIRES in has else ""
     saved = ", verify: [{name: saved, query: saved, below: 120, within: 2m}]"
     signal = f"  - {{name: save, action: docker.signal, params: {{{CONTAINER}, signal: SIGUSR1}}{saved}}}"
@@ -173,6 +173,9 @@ GOOD = {"up": 1.0, "saved": 5.0, "ratio": 0.5, "temp": 70.0, "temp_max": 70.0}
 BAD = {"up": 0.0, "saved": 9000.0, "ratio": 0.9, "temp": 90.0, "temp_max": 90.0}
 
 alerts = st.sampled_from(range(len(LABELS)))
+features = st.lists(st.sampled_from([False, False, True]), min_size=len(Feature), max_size=len(Feature)).map(
+    lambda flags: frozenset(compress(Feature, flags))
+)
 answers = st.sampled_from(["approve", "approve", "approve", "deny", "reset", ""])
 whiles = st.sampled_from(["0s", "2m", "2m", "6m", "31m"])
 
@@ -276,7 +279,7 @@ class Machine(RuleBasedStateMachine):
         self.go(self.bench.engine.work)
 
     @initialize(
-        has=st.frozensets(st.sampled_from(list(Feature))),
+        has=features,
         which=alerts,
         is_bad=st.booleans(),
         up=st.sampled_from([[1.0], [1.0], [0.0], []]),
@@ -594,7 +597,7 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_done_twice(self) -> None:
-        attempts = [(act.run_id, act.step, act.attempt, act.target) for act in self.acts if act.run_id]
+        attempts = [(act.run_id, act.n_plans, act.step, act.attempt, act.target) for act in self.acts if act.run_id]
         assert len(set(attempts)) == len(attempts), "each attempt touches the world once"
         done = [(act.run_id, act.step, act.target) for act in self.acts if act.has_happened and act.run_id]
         again = {act for act in done if done.count(act) > 1 and not act[1].startswith("message.")}
