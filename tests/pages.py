@@ -90,7 +90,7 @@ class Reader:
         self._folder = folder
         self._instead = instead
         # A terminal of this width, so that tables are folded as the page shows them.
-        self._env = {"COLUMNS": "120", **env}
+        self._env = {"COLUMNS": "160", **env}
         self._exports: list[str] = []
         self._servers: list[Process] = []
 

@@ -45,6 +45,7 @@ def shipped(site: Path) -> None:
     """The playbooks of the project, and whom they tell."""
     (site / "remediator.toml").write_text(
         f"playbooks = [{str(ROOT / 'playbooks')!r}]\n"
+        "[fleets.gpu_containers]\nkind = 'container'\nsize = 100\n"
         "[notify]\noncall.urls = ['json://localhost']\nml-platform.urls = ['json://localhost']\n"
     )
 
