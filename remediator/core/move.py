@@ -388,8 +388,12 @@ def tell_waiting_at(run: Run) -> datetime | None:
 
 def _waits_on(run: Run) -> str:
     """What people are told once that it waits: the plan, and each rung that it has climbed to."""
-    has_climbed = any(run.step(step.key).attempts for step in run.plan.steps if step.rung < run.rung)
-    return rung_key(run.rung) if has_climbed else ""
+    return rung_key(run.rung) if _has_climbed(run) else ""
+
+
+def _has_climbed(run: Run) -> bool:
+    """Whether it did not begin on the rung where it is."""
+    return any(run.step(step.key).outcome is not None for step in run.plan.steps if step.rung < run.rung)
 
 
 def tell_next_at(run: Run) -> datetime | None:
@@ -556,7 +560,7 @@ def _conclude(run: Run) -> Finish:
     if run.verification is Outcome.UNKNOWN:
         detail = f"whether it helped could not be seen{after}: {run.verification_detail}"
         return Finish(RunOutcome.UNVERIFIED, Reason.NO_VALUE, detail)
-    if run.has_acted and not run.plan.acts_of(run.rung):
+    if _has_climbed(run) and not run.plan.acts_of(run.rung):
         # The rungs before did not help, or there would be no climbing to one that only tells people.
         return Finish(RunOutcome.INEFFECTIVE, Reason.DID_NOT_HELP, f"no rung helped{after}, which only tells people")
     counted = run.plan.acts_of(run.rung) or run.current_steps

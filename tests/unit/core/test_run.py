@@ -429,8 +429,10 @@ def test_next_move_when_the_subject_ended_then_no_rung_starts() -> None:
 
 
 def test_next_move_when_the_last_rung_only_tells_people_then_it_is_not_verified_and_did_not_help() -> None:
-    end = move(on_rung(3))
-    assert (end.outcome, end.reason) == (RunOutcome.INEFFECTIVE, Reason.DID_NOT_HELP)
+    so = {step.key: ended(Outcome.UNCHANGED) for step in RUNGS.steps[:2]} | {"steps.tell": ended(Outcome.SUCCEEDED)}
+    for run in (on_rung(3), on_rung(3, steps=so)):
+        end = move(run)
+        assert (end.outcome, end.reason) == (RunOutcome.INEFFECTIVE, Reason.DID_NOT_HELP)
 
 
 def test_next_move_when_a_rung_has_nothing_to_change_then_it_is_looked_at_all_the_same_and_climbs() -> None:
