@@ -38,7 +38,7 @@ from remediator.engine.leases import Leases
 from remediator.engine.life import Life
 from remediator.engine.people import PauseSwitch, People, find_run
 from remediator.engine.pipeline import Pipeline
-from remediator.engine.question import Asked, events_of, newest_question, why_not
+from remediator.engine.question import Asked, newest_question, why_not
 from remediator.engine.receive import Intake, Receipt, Receiver
 from remediator.engine.reconcile import SILENCE, Reconciler
 from remediator.engine.record import Recorder
@@ -48,7 +48,14 @@ from remediator.engine.reserve import Reserver
 from remediator.engine.verify import Verifier
 from remediator.errors import PlaybooksRefusedError, RequestError, StoreError, StoreUnavailableError
 from remediator.loading import LoadContext, Loaded, load
-from remediator.settings import PrometheusServerSettings, Settings, notify_urls, read_secret_file, secret_values
+from remediator.settings import (
+    AlertmanagerSettings,
+    PrometheusServerSettings,
+    Settings,
+    notify_urls,
+    read_secret_file,
+    secret_values,
+)
 from remediator.store import Connection, audit, breakers, inbox, leases, room, runs, subjects
 from remediator.store.connection import store_path
 from remediator.store.engine import Store, open_readonly, open_store
@@ -132,15 +139,14 @@ def build_app(settings: Settings) -> App:
         notify_targets=tuple(sorted(urls)),
         prometheus=prometheus_readers(settings),
         alertmanagers={
-            url: SilencingAlertmanager(url, alertmanager_login(settings)) for url in settings.alertmanager.urls
+            url: SilencingAlertmanager(url, _login(settings.alertmanager)) for url in settings.alertmanager.urls
         },
     )
     return App(settings, clients)
 
 
-def alertmanager_login(settings: Settings) -> Login:
-    """How the configured Alertmanagers let us in."""
-    wanted = settings.alertmanager
+def _login(wanted: AlertmanagerSettings | PrometheusServerSettings) -> Login:
+    """How others' APIs let us in."""
     return Login(
         token=_secret(wanted.token_file),
         username=wanted.username,
@@ -156,13 +162,7 @@ def prometheus_readers(settings: Settings) -> dict[str, PrometheusReader]:
 
 def prometheus_reader(name: str, server: PrometheusServerSettings) -> PrometheusReader:
     """One Prometheus."""
-    login = Login(
-        token=_secret(server.token_file),
-        username=server.username,
-        password=_secret(server.password_file),
-        tls_ca=str(server.tls_ca or ""),
-    )
-    return Prometheus(name, server.url, login)
+    return Prometheus(name, server.url, _login(server))
 
 
 def fleets_of(conditions: Conditions, settings: Settings) -> Fleets:
@@ -186,7 +186,7 @@ def read_only_clients(settings: Settings) -> ReadOnlyClients:
         dockers={name: DockerdReader(host) for name, host in docker_hosts(settings).items()},
         notify_targets=tuple(sorted(settings.notify)),
         prometheus=prometheus_readers(settings),
-        alertmanagers={url: Alertmanager(url, alertmanager_login(settings)) for url in settings.alertmanager.urls},
+        alertmanagers={url: Alertmanager(url, _login(settings.alertmanager)) for url in settings.alertmanager.urls},
     )
 
 
@@ -565,7 +565,7 @@ class App:
         with self._store.read() as conn:
             row = find_run(conn, run_id)
             shown = self._run_dict(conn, row)
-            recorded = events_of(conn, row.id)
+            recorded = audit.log_of_run(conn, row.id)
         events = [
             {
                 "seq": one.seq,
@@ -586,7 +586,7 @@ class App:
         return _run_dict(row, asked if asked is not None and asked.is_open else None)
 
     def _asked(self, conn: Connection, run_id: str) -> tuple[Run, Asked | None]:
-        return newest_question(events_of(conn, run_id), self._life.gaps, self._clock.now())
+        return newest_question(audit.log_of_run(conn, run_id), self._life.gaps, self._clock.now())
 
     # -- people
 

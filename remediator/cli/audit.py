@@ -273,7 +273,7 @@ def _run_id(conn: Snapshot, prefix: str) -> str:
 
 def _events_of_run(conn: Snapshot, prefix: str) -> list[RecordedEvent]:
     """As they were written: what people and leases do to a run is numbered beside its own events."""
-    return sorted(log.events_of_run(conn, _run_id(conn, prefix)), key=lambda one: one.seq)
+    return log.log_of_run(conn, _run_id(conn, prefix))
 
 
 def _event(conn: Snapshot, seq: int) -> RecordedEvent:

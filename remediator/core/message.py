@@ -7,7 +7,7 @@ values stand in it as text on one line, and are never read again.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import assert_never
 
 from remediator.core.action import UndoWhen
@@ -148,7 +148,7 @@ def _approval(run: Run, key: str) -> tuple[str, list[str]]:
         *(f"- {one_line(one.describes)}{_if(one)}" for one in asked if one.runs is not Runs.NO),
         *([f"It would touch: {one_line(', '.join(sorted(run.planned_targets)))}"] if run.planned_targets else []),
         *_why(plan),
-        f"Answer until {_moment(question.asked_at + question.expires)}. No answer is a no. If the alert is over before"
+        f"Answer until {_moment(question.expires_at(timedelta(0)))}. No answer is a no. If the alert is over before"
         " that, nothing is done.",
         f"  yes: remediator approve {plan.run_id} --question {question.number} --reason TEXT",
         f"  no:  remediator deny {plan.run_id} --question {question.number} --reason TEXT",

@@ -343,7 +343,7 @@ def _unanswered(run: Run, key: str, question: Question, now: Situation) -> Move 
             return None
         case Answer.DENIED:
             return Finish(RunOutcome.REFUSED, Reason.DENIED, f"{question.by} said no: {question.reason}")
-    expires_at = question.asked_at + question.expires + now.away_since(question.asked_at)
+    expires_at = question.expires_at(now.away_since(question.asked_at))
     if now.now >= expires_at:
         asked = ", ".join(question.ask)
         detail = f"nobody answered within {print_duration(question.expires)} (asked: {asked})"

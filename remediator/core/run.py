@@ -109,6 +109,10 @@ class Question:
     answered_at: datetime | None = None
     is_judged: bool = False
 
+    def expires_at(self, away: timedelta) -> datetime:
+        """Until when people may answer, where the engine was away for so long since it was asked."""
+        return self.asked_at + self.expires + away
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:

@@ -28,9 +28,8 @@ from remediator.core.policy import Policy
 from remediator.core.render import Context
 from remediator.core.retry import RetryPolicy
 from remediator.core.run import Attempt, MessageKind, Run, message_key
-from remediator.core.units import cut
 from remediator.engine.clock import Clock
-from remediator.engine.lending import DETAIL_LIMIT, close, new_lease, open_lease
+from remediator.engine.lending import close, kept_text, new_lease, open_lease
 from remediator.engine.record import Recorder
 from remediator.errors import (
     ActionError,
@@ -44,7 +43,7 @@ from remediator.errors import (
 from remediator.store import leases, runs
 from remediator.store.engine import Store
 from remediator.store.writer import Tx
-from remediator.telemetry import get_logger, redact
+from remediator.telemetry import get_logger
 
 log = get_logger(__name__)
 
@@ -289,7 +288,7 @@ class Executor:
             "action": step.action,
             "outcome": result.outcome.value,
             "reason": result.reason.value,
-            "detail": cut(redact(result.detail), DETAIL_LIMIT),
+            "detail": kept_text(result.detail),
             "changed": result.has_changed,
             "after": dict(result.after),
             "duration_ms": max(0, int((now - tried.started_at).total_seconds() * 1000)),

@@ -39,7 +39,7 @@ from remediator.core.plan import Actions
 from remediator.core.units import print_duration
 from remediator.engine.clock import Clock
 from remediator.engine.execute import as_action_error
-from remediator.engine.lending import about, append_beside, close, kept_text, let_tell
+from remediator.engine.lending import about, close, kept_text, let_tell
 from remediator.engine.people import find_run
 from remediator.engine.record import Recorder
 from remediator.engine.reserve import PauseSource
@@ -180,11 +180,13 @@ class Leases:
             return
         if isinstance(move, Release):
             leases.release(tx.conn, lease.id, now)
-            append_beside(tx, self._recorder, lease, EventType.LEASE_RELEASED, now, about(lease))
+            self._recorder.append_beside_run(
+                tx, lease.run_id, EventType.LEASE_RELEASED, now, about(lease), target=lease.target
+            )
             return
         leases.keep(tx.conn, lease.id, now)
         data = {**about(lease), "detail": f"{lease.target}: {move.why}"}
-        append_beside(tx, self._recorder, lease, EventType.LEASE_KEPT, now, data)
+        self._recorder.append_beside_run(tx, lease.run_id, EventType.LEASE_KEPT, now, data, target=lease.target)
         self._wake_later(tx, let_tell(tx, [lease]))
 
     def _take_back(self, move: TakeBack, required: dict[str, tuple[bool, str]]) -> None:
@@ -264,7 +266,7 @@ class Leases:
             "leases": [lease.id for lease in move.leases],
             "requested_by": top.requested_by,
         }
-        append_beside(tx, self._recorder, top, EventType.UNDO_STARTED, now, data)
+        self._recorder.append_beside_run(tx, top.run_id, EventType.UNDO_STARTED, now, data, target=top.target)
 
     def _end_unbegun(self, tx: Tx, move: TakeBack, ended: _Ended, required: dict[str, tuple[bool, str]]) -> None:
         """Record what a look before the act brought; one that failed is a try, as one of the act is."""
@@ -281,7 +283,9 @@ class Leases:
         top, now = move.top, self._clock.now()
         detail = kept_text(ended.detail)
         data = {**about(top), "action": top.action, "outcome": ended.outcome.value, "detail": detail}
-        append_beside(tx, self._recorder, top, EventType.UNDO_FINISHED, now, data, outcome=ended.outcome.value)
+        self._recorder.append_beside_run(
+            tx, top.run_id, EventType.UNDO_FINISHED, now, data, outcome=ended.outcome.value, target=top.target
+        )
         if ended.how is not None:
             self._close(tx, move, ended)
             return
@@ -332,7 +336,9 @@ class Leases:
             for lease in reversed(wanted):
                 leases.request(tx.conn, lease.id, now, actor)
                 data = {**about(lease), "reason": reason}
-                append_beside(tx, self._recorder, lease, EventType.UNDO_REQUESTED, now, data, actor=actor)
+                self._recorder.append_beside_run(
+                    tx, lease.run_id, EventType.UNDO_REQUESTED, now, data, actor=actor, target=lease.target
+                )
             self._wake_later(tx, list(dict.fromkeys(lease.stack_id for lease in wanted)))
             return row.id, [_asked(tx.conn, lease) for lease in reversed(wanted)]
 

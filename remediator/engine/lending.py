@@ -8,17 +8,17 @@ It never touches a target.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 
 from remediator.core.action import ActionParams, JsonValue, State
-from remediator.core.event import Event, EventType, utc_text, utc_time
+from remediator.core.event import EventType, utc_text, utc_time
 from remediator.core.lease import How, Lease
 from remediator.core.plan import NAMESPACE, Plan, PlannedStep, pack_condition
 from remediator.core.run import Phase
 from remediator.core.units import cut, print_duration
 from remediator.engine.record import Recorder
-from remediator.store import audit, leases, runs
+from remediator.store import leases, runs
 from remediator.store.writer import Tx
 from remediator.telemetry import redact
 
@@ -96,7 +96,7 @@ def close(tx: Tx, recorder: Recorder, closing: Sequence[Lease], how: How, detail
     for lease in closing:
         leases.close(tx.conn, lease.id, how, detail, now)
         data = {**about(lease), "how": how.value, "detail": detail}
-        append_beside(tx, recorder, lease, EventType.LEASE_CLOSED, now, data)
+        recorder.append_beside_run(tx, lease.run_id, EventType.LEASE_CLOSED, now, data, target=lease.target)
     return [] if how is How.UNDONE else let_tell(tx, closing)
 
 
@@ -112,38 +112,6 @@ def let_tell(tx: Tx, of: Sequence[Lease]) -> list[str]:
         if row is not None and row.phase is Phase.CLOSED:
             runs.set_phase(tx.conn, run_id, Phase.ENDED)
     return found
-
-
-def append_beside(
-    tx: Tx,
-    recorder: Recorder,
-    lease: Lease,
-    kind: EventType,
-    now: datetime,
-    data: Mapping[str, JsonValue],
-    *,
-    actor: str = "engine",
-    outcome: str = "",
-) -> None:
-    """Append an event to the lease's run beside the worker that may be at it: counted down from -1."""
-    recorded = audit.events_of_run(tx.conn, lease.run_id)
-    first = recorded[0].event
-    recorder.append(
-        tx,
-        Event(
-            type=kind,
-            at=now,
-            actor=actor,
-            run_id=lease.run_id,
-            n=min(0, *(one.event.n for one in recorded)) - 1,
-            subject_id=first.subject_id,
-            playbook=lease.playbook,
-            target=lease.target,
-            outcome=outcome,
-            fingerprint=first.fingerprint,
-            data=data,
-        ),
-    )
 
 
 def about(lease: Lease) -> dict[str, JsonValue]:

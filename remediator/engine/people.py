@@ -23,7 +23,7 @@ from remediator.core.run import Answer
 from remediator.engine.clock import Clock
 from remediator.engine.dispatch import Dispatch
 from remediator.engine.life import Life
-from remediator.engine.question import Asked, events_of, newest_question, why_not
+from remediator.engine.question import Asked, newest_question, why_not
 from remediator.engine.receive import open_with_plan
 from remediator.engine.record import Recorder
 from remediator.engine.reload import Reloader
@@ -228,7 +228,9 @@ class People:
             row = find_run(tx.conn, run_id)
             if row.ended_at is not None:
                 raise RequestError(f"run {row.id} has ended already ({row.outcome})", http_status=409)
-            self._append(tx, row, EventType.CANCEL_REQUESTED, actor, data)
+            self._recorder.append_beside_run(
+                tx, row.id, EventType.CANCEL_REQUESTED, self._clock.now(), data, actor=actor
+            )
             return row.id
 
         found_id = self._store.write(work)
@@ -255,7 +257,9 @@ class People:
             if row.outcome != RunOutcome.UNKNOWN.value:
                 state = row.outcome or f"not ended: {row.phase.value}"
                 raise RequestError(f"run {row.id} has nothing to settle ({state})", http_status=409)
-            self._append(tx, row, EventType.RUN_SETTLED, actor, data, outcome=outcome.value)
+            self._recorder.append_beside_run(
+                tx, row.id, EventType.RUN_SETTLED, self._clock.now(), data, actor=actor, outcome=outcome.value
+            )
             assert row.ended_at is not None  # `unknown` is an end, and that moment stays
             runs.finish(tx.conn, row.id, outcome, Reason.SETTLED_BY_PERSON, row.ended_at)
             return row.id, runs.may_go_on(tx.conn, self._reloader.now.playbooks.policy.max_concurrent_runs)
@@ -287,11 +291,13 @@ class People:
             # Looked at and answered in one transaction: of two people who answer at once one is told of the other.
             row = find_run(tx.conn, run_id)
             now = self._clock.now()
-            run, asked = newest_question(events_of(tx.conn, row.id), self._life.gaps, now)
+            run, asked = newest_question(audit.log_of_run(tx.conn, row.id), self._life.gaps, now)
             problem = why_not(run, asked, now, number)
             if asked is None or problem:
                 raise RequestError(f"run {row.id} {problem}", http_status=409)
-            self._append(tx, row, kind, actor, {"key": asked.key, "reason": reason})
+            self._recorder.append_beside_run(
+                tx, row.id, kind, self._clock.now(), {"key": asked.key, "reason": reason}, actor=actor
+            )
             return row.id, asked
 
         found_id, asked = self._store.write(work)
@@ -307,38 +313,12 @@ class People:
 
         def work(tx: Tx) -> str:
             row = find_run(tx.conn, run_id)
-            self._append(tx, row, EventType.NOTE_ADDED, actor, {"text": text})
+            self._recorder.append_beside_run(
+                tx, row.id, EventType.NOTE_ADDED, self._clock.now(), {"text": text}, actor=actor
+            )
             return row.id
 
         return {"run_id": self._store.write(work), "noted_by": actor}
-
-    def _append(
-        self,
-        tx: Tx,
-        row: runs.RunRow,
-        kind: EventType,
-        actor: str,
-        data: Mapping[str, Any],
-        *,
-        outcome: str = "",
-    ) -> None:
-        """Append what a person did to a run: counted down from -1, beside the worker's own count."""
-        recorded = audit.events_of_run(tx.conn, row.id)
-        self._recorder.append(
-            tx,
-            Event(
-                type=kind,
-                at=self._clock.now(),
-                actor=actor,
-                run_id=row.id,
-                n=min(0, *(one.event.n for one in recorded)) - 1,
-                subject_id=row.subject_id,
-                playbook=row.playbook,
-                outcome=outcome,
-                fingerprint=recorded[0].event.fingerprint,
-                data=data,
-            ),
-        )
 
 
 def _is_text(text: str) -> bool:

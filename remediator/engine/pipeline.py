@@ -426,8 +426,7 @@ class Pipeline:
 
 
 def _fold(conn: Connection, run_id: str) -> Run:
-    recorded = audit.events_of_run(conn, run_id)
-    return fold([one.event for one in sorted(recorded, key=lambda one: one.seq)])
+    return fold([one.event for one in audit.log_of_run(conn, run_id)])
 
 
 def _duty_of(run: Run, move: Move) -> Duty:

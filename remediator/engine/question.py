@@ -16,7 +16,6 @@ from remediator.core.move import time_away
 from remediator.core.plan import PlannedStep, Runs
 from remediator.core.run import Answer, Question, Run, fold
 from remediator.errors import Reason
-from remediator.store import Connection, audit
 
 Gaps = Sequence[tuple[datetime, datetime]]
 """When the engine was away: that time does not count."""
@@ -56,11 +55,6 @@ class Asked:
         return tuple(one for one in asked if one.runs is not Runs.NO)
 
 
-def events_of(conn: Connection, run_id: str) -> list[RecordedEvent]:
-    """A run's events, in the log's order."""
-    return sorted(audit.events_of_run(conn, run_id), key=lambda one: one.seq)
-
-
 def newest_question(recorded: Sequence[RecordedEvent], gaps: Gaps, now: datetime) -> tuple[Run, Asked | None]:
     """The run, and what people were last asked about it.
 
@@ -84,7 +78,7 @@ def newest_question(recorded: Sequence[RecordedEvent], gaps: Gaps, now: datetime
         key=asked["key"],
         rung=asked["rung"],
         question=question,
-        expires_at=question.asked_at + question.expires + time_away(gaps, question.asked_at, now),
+        expires_at=question.expires_at(time_away(gaps, question.asked_at, now)),
         targets=tuple(verdict.get("targets", ())),
         affects=tuple(verdict.get("affects", ())),
     )

@@ -16,6 +16,7 @@ from remediator.core.action import JsonValue
 from remediator.core.event import Event, EventType, RecordedEvent
 from remediator.core.outcome import Outcome
 from remediator.core.plan import Plan
+from remediator.store import audit
 from remediator.store.writer import Tx
 from remediator.telemetry import Metrics, get_logger
 
@@ -89,6 +90,38 @@ class Recorder:
                 target=target,
                 outcome=outcome,
                 fingerprint=plan.fingerprint,
+                data=data,
+            ),
+        )
+
+    def append_beside_run(
+        self,
+        tx: Tx,
+        run_id: str,
+        kind: EventType,
+        at: datetime,
+        data: Mapping[str, JsonValue],
+        *,
+        actor: str = "engine",
+        target: str = "",
+        outcome: str = "",
+    ) -> RecordedEvent:
+        """Append to a run what is not its worker's: counted down from -1, so that it never collides with that one."""
+        recorded = audit.events_of_run(tx.conn, run_id)
+        first = recorded[0].event
+        return self.append(
+            tx,
+            Event(
+                type=kind,
+                at=at,
+                actor=actor,
+                run_id=run_id,
+                n=min(0, *(one.event.n for one in recorded)) - 1,
+                subject_id=first.subject_id,
+                playbook=first.playbook,
+                target=target,
+                outcome=outcome,
+                fingerprint=first.fingerprint,
                 data=data,
             ),
         )

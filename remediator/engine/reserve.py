@@ -34,19 +34,17 @@ from remediator.core.plan import Actions, Plan, PlannedStep
 from remediator.core.policy import Breaker, Mode, Policy
 from remediator.core.render import Context
 from remediator.core.run import Phase, Run, question_data, rung_key
-from remediator.core.units import cut
 from remediator.engine.clock import Clock
 from remediator.engine.conditions import Conditions
 from remediator.engine.ending import end_run
 from remediator.engine.execute import targets_of
 from remediator.engine.fleets import Fleets
-from remediator.engine.lending import DETAIL_LIMIT
+from remediator.engine.lending import kept_text
 from remediator.engine.record import Recorder
 from remediator.errors import ActionError, Reason, TransientActionError
 from remediator.store import Connection, breakers, runs
 from remediator.store.engine import Store
 from remediator.store.writer import Tx
-from remediator.telemetry import redact
 
 AWAY_FOR = timedelta(seconds=10)
 """A system that did not answer is not asked again so long; its time-out alone is 5 seconds and more."""
@@ -120,7 +118,7 @@ def _place_of(step: PlannedStep) -> str:
 
 
 def _unanswered(step: PlannedStep, error: ActionError, now: datetime) -> RuleAnswer:
-    detail = cut(redact(f"step {step.name}: {error}"), DETAIL_LIMIT)
+    detail = kept_text(f"step {step.name}: {error}")
     if isinstance(error, TransientActionError):
         return RuleAnswer(
             rule="targets",

@@ -204,8 +204,13 @@ def append(conn: Connection, event: Event, after: tuple[int, str] | None = None)
 
 
 def events_of_run(conn: Connection, run_id: str) -> list[RecordedEvent]:
-    """A run's events in their order: what ``fold`` takes."""
+    """A run's events by their ``n``: those that count down, of people and of leases, come first."""
     return [recorded_event(*row) for row in _OF_RUN.run(conn, run=run_id)]
+
+
+def log_of_run(conn: Connection, run_id: str) -> list[RecordedEvent]:
+    """A run's events in the order in which they were written: what ``fold`` takes."""
+    return sorted(events_of_run(conn, run_id), key=lambda one: one.seq)
 
 
 def list_events(

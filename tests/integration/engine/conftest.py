@@ -21,7 +21,7 @@ from remediator.core.move import next_move
 from remediator.core.run import fold
 from remediator.core.units import parse_duration
 from remediator.settings import load_settings
-from remediator.store.audit import AuditFilter, events_of_run, list_events, verify
+from remediator.store.audit import AuditFilter, list_events, log_of_run, verify
 from remediator.store.tables import reservation
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -221,7 +221,7 @@ class Bench:
         """Every prefix of a run's log is a run, of which it can be said what comes next."""
         pipeline = self.engine.pipeline
         with self.engine._store.read() as conn:
-            events = [one.event for one in sorted(events_of_run(conn, run_id), key=lambda one: one.seq)]
+            events = [one.event for one in log_of_run(conn, run_id)]
         situation = pipeline.situation(pipeline.run(run_id))
         for length in range(1, len(events) + 1):
             next_move(fold(events[:length]), situation)

@@ -31,7 +31,7 @@ from remediator.core.outcome import RunOutcome
 from remediator.core.policy import Breaker, Limit, Share
 from remediator.core.run import fold
 from remediator.errors import RequestError
-from remediator.store.audit import events_of_run
+from remediator.store.audit import log_of_run
 from remediator.store.engine import Store
 from remediator.store.tables import audit, due, episode, lease, reservation, run, subject
 from witness import Act, Witness
@@ -657,7 +657,7 @@ class Machine(RuleBasedStateMachine):
             if seq == before:
                 return
             for row in conn.execute(select(run)):
-                events = [one.event for one in sorted(events_of_run(conn, row.id), key=lambda one: one.seq)]
+                events = [one.event for one in log_of_run(conn, row.id)]
                 said = fold(events)
                 assert (row.outcome, row.reason, row.ended_at, bool(row.has_acted)) == (
                     said.outcome.value if said.outcome else "",
