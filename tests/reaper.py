@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
+import pytest
+
+from remediator.clients.fake import FakeWorld
 from remediator.errors import StoreUnavailableError
+from remediator.store.engine import Store
 
 
 class Killed(BaseException):
@@ -71,3 +76,42 @@ def live(bench: Any, do: Callable[[], Any]) -> None:
             bench.clock.moment += timedelta(seconds=10)
         else:
             return
+
+
+ANYWHERE = pytest.mark.parametrize(
+    ("where", "first", "step"),
+    # What is behind one write is before the next: each is passed on one side of it.
+    [("before a write", 1, 2), ("behind a write", 2, 2), ("before an act", 1, 1), ("behind an act", 1, 1)],
+)
+"""For ``kill_at_each``: all places of a story in which an engine can be killed."""
+
+
+def kill_at_each(
+    where: str,
+    first: int,
+    step: int,
+    monkeypatch: pytest.MonkeyPatch,
+    new_bench: Callable[[Path], Any],
+    folder: Path,
+    play: Callable[[Any], None],
+    check: Callable[[Any], None],
+) -> None:
+    """Play a story again and again, killed one place later each time, until it ends without a kill; check each end."""
+    reaper = Reaper()
+    wrap = reaper.before if where.startswith("before") else reaper.behind
+    if where.endswith("write"):
+        monkeypatch.setattr(Store, "write", wrap(Store.write))
+    else:
+        monkeypatch.setattr(FakeWorld, "act", wrap(FakeWorld.act))
+        monkeypatch.setattr(FakeWorld, "tell", wrap(FakeWorld.tell))
+    n = first - step
+    while n < first or reaper.has_killed:
+        n += step
+        (folder / str(n)).mkdir()
+        bench = new_bench(folder / str(n))
+        reaper.arm(n)
+        play(bench)
+        reaper.left = 0
+        check(bench)
+        bench.stop()
+    assert n > (30 if where.endswith("write") else 4)

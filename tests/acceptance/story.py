@@ -11,7 +11,8 @@ import contextlib
 import json
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Self
@@ -105,6 +106,13 @@ def told(container: str, words: str, **window: float) -> Expected:
 def passes(seconds: float) -> Deed:
     """Time passes."""
     return Deed(words=f"{seconds:g} s pass", do=lambda: time.sleep(seconds))
+
+
+@contextlib.contextmanager
+def played(stories: Sequence[Callable[..., None]], world: object) -> Iterator[dict[str, Future[None]]]:
+    """All stories, played in one world at the same time, by name: most of each is waiting."""
+    with ThreadPoolExecutor(len(stories)) as pool:
+        yield {story.__name__: pool.submit(story, world) for story in stories}
 
 
 def titles(people: WebhookReceiver) -> list[str]:

@@ -7,13 +7,14 @@ is the order of things, never how fast they were.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from acceptance import story
 from acceptance.delivery import delivery
 from acceptance.engine import ATTEMPT_TIMEOUT, Engine
 from acceptance.faults import QUICK, Boxes
@@ -242,14 +243,13 @@ STORIES = (
 
 @pytest.fixture(scope="module")
 def played(world: World) -> Iterator[dict[str, Future[None]]]:
-    """All stories, played at the same time: most of each is waiting."""
-    with ThreadPoolExecutor(len(STORIES)) as pool:
-        yield {story.__name__: pool.submit(story, world) for story in STORIES}
+    with story.played(STORIES, world) as begun:
+        yield begun
 
 
-@pytest.mark.parametrize("story", [story.__name__ for story in STORIES])
-def test_story(played: dict[str, Future[None]], story: str) -> None:
-    played[story].result()
+@pytest.mark.parametrize("name", [one.__name__ for one in STORIES])
+def test_story(played: dict[str, Future[None]], name: str) -> None:
+    played[name].result()
 
 
 def test_verification_when_prometheus_is_away_then_it_is_unverified_and_when_it_comes_back_it_is_asked_again(

@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
+from acceptance import story
 from acceptance.delivery import delivery, resolved
 from acceptance.engine import CommandEnd, Engine
 from acceptance.faults import Boxes
@@ -51,12 +52,6 @@ PLAYBOOKS = "---".join(
     )
 )
 
-READ_CGROUP = (
-    "cat /sys/fs/cgroup/cpu.max 2>/dev/null"
-    " || cat /sys/fs/cgroup/cpu/cpu.cfs_quota_us /sys/fs/cgroup/cpu/cpu.cfs_period_us"
-)
-"""Version 2, else 1. Both say the quota first."""
-
 HAD = 1.5
 """CPUs that a container made with ``TOLD_CPUS`` may use."""
 
@@ -91,19 +86,13 @@ class World:
 
     def cpus(self, box: str) -> tuple[float | None, float | None]:
         """What it may use, by Docker and by its kernel; None = as much as there is."""
-        said: list[str] = []
-
-        def is_read() -> bool:  # Docker loses what a short exec prints, now and then
-            said[:] = container.exec_run(["sh", "-c", READ_CGROUP]).output.decode().split()
-            return len(said) == 2
-
         with self.lock:
             container = self.docker.client.containers.get(box)
-            wait_until(is_read, f"the cgroup of {box} is read", WITHIN_S)
+            quota_us, period_us = self.docker.cpu_cgroup(box)
         host = container.attrs["HostConfig"]
         period = host["CpuPeriod"] or 100_000
         told = host["NanoCpus"] / 1e9 if host["NanoCpus"] else host["CpuQuota"] / period
-        return told if told > 0 else None, None if said[0] in ("max", "-1") else int(said[0]) / int(said[1])
+        return told if told > 0 else None, None if quota_us is None else quota_us / period_us
 
     def may_use(self, box: str, cpus: float | None) -> None:
         """Wait until Docker and the kernel agree that it may use so much."""
@@ -301,14 +290,13 @@ STORIES = (
 
 @pytest.fixture(scope="module")
 def played(world: World) -> Iterator[dict[str, Future[None]]]:
-    """All stories, played at the same time: most of each is waiting."""
-    with ThreadPoolExecutor(len(STORIES)) as pool:
-        yield {story.__name__: pool.submit(story, world) for story in STORIES}
+    with story.played(STORIES, world) as begun:
+        yield begun
 
 
-@pytest.mark.parametrize("story", [story.__name__ for story in STORIES])
-def test_story(played: dict[str, Future[None]], story: str) -> None:
-    played[story].result()
+@pytest.mark.parametrize("name", [one.__name__ for one in STORIES])
+def test_story(played: dict[str, Future[None]], name: str) -> None:
+    played[name].result()
 
 
 def test_leases_when_the_engine_is_killed_while_they_are_open_then_the_next_one_takes_them_back(

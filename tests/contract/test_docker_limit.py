@@ -14,7 +14,6 @@ from ruamel.yaml import YAML
 
 from conftest_docker import Trainer
 from realparts.docker_engine import IDLE, DockerEngine
-from realparts.process import wait_until
 from remediator import errors
 from remediator.actions import REGISTRY
 from remediator.clients.dockerd import Dockerd
@@ -31,12 +30,6 @@ TABLE = YAML(typ="safe").load(Path(__file__).parents[1] / "data" / "docker_limit
 OTHER_OWNER = {"com.docker.compose.project": "other", "com.docker.compose.service": "x"}
 HAND = {"nano_cpus": "NanoCpus", "period_us": "CpuPeriod", "quota_us": "CpuQuota"}
 MADE = {"nano_cpus": "nano_cpus", "period_us": "cpu_period", "quota_us": "cpu_quota"}
-
-READ_CGROUP = (
-    "cat /sys/fs/cgroup/cpu.max 2>/dev/null"
-    " || cat /sys/fs/cgroup/cpu/cpu.cfs_quota_us /sys/fs/cgroup/cpu/cpu.cfs_period_us"
-)
-"""Version 2, else 1. Both say the quota first."""
 
 
 def rows(heap: str) -> list[Any]:
@@ -139,15 +132,8 @@ class Real:
         container = self._container(name)
         if container.status == "paused":
             container.unpause()
-        said: list[bytes] = []
-
-        def is_read() -> bool:  # Docker loses what a short exec prints, now and then
-            said[:] = container.exec_run(["sh", "-c", READ_CGROUP]).output.split()
-            return len(said) == 2
-
-        wait_until(is_read, f"the cgroup of {name} is read", 60)
-        quota, period = said
-        return [int(period), -1 if quota == b"max" else int(quota)]
+        quota_us, period_us = self._engine.cpu_cgroup(name)
+        return [period_us, -1 if quota_us is None else quota_us]
 
     def n_writes(self) -> int:
         return self._docker.n_acts

@@ -28,6 +28,8 @@ import docker.errors
 import docker.models.containers
 import requests
 
+from realparts.process import wait_until
+
 IMAGE = "localhost/busybox:1"
 
 MADE_HERE = "remediator.test"
@@ -47,6 +49,13 @@ CHECKPOINTING = "trap 'date +%s >/tmp/checkpoint' USR1; trap 'exit 0' TERM; whil
 
 ENDING = "exit 3"
 """Ends at once, with exit code 3."""
+
+
+READ_CGROUP = (
+    "cat /sys/fs/cgroup/cpu.max 2>/dev/null"
+    " || cat /sys/fs/cgroup/cpu/cpu.cfs_quota_us /sys/fs/cgroup/cpu/cpu.cfs_period_us"
+)
+"""Version 2, else 1. Both say the quota first."""
 
 
 def stubborn(seconds: float) -> str:
@@ -123,6 +132,18 @@ class DockerEngine:
             container.start()
             container.reload()
         return container
+
+    def cpu_cgroup(self, name: str) -> tuple[int | None, int]:
+        """CPU quota (None = no limit) and period that the kernel holds a running container to, in microseconds."""
+        container = self.client.containers.get(name)
+        said: list[str] = []
+
+        def is_read() -> bool:  # Docker loses what a short exec prints, now and then
+            said[:] = container.exec_run(["sh", "-c", READ_CGROUP]).output.decode().split()
+            return len(said) == 2
+
+        wait_until(is_read, f"the cgroup of {name} is read", 60)
+        return None if said[0] in ("max", "-1") else int(said[0]), int(said[1])
 
     def remove(self, *names: str) -> None:
         """Remove containers, by force; those that are gone, or going by themselves, are no error."""

@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from reaper import Reaper, live
-from remediator.clients.fake import FakeWorld
-from remediator.store.engine import Store
+from reaper import ANYWHERE, kill_at_each, live
 
 LADDER = """
 playbook: ladder
@@ -56,38 +54,21 @@ def climb(bench: Any) -> None:
     live(bench, lambda: bench.after("30m"))
 
 
-@pytest.mark.parametrize(
-    ("where", "first", "step"),
-    # What is behind one write is before the next: each is passed on one side of it.
-    [("before a write", 1, 2), ("behind a write", 2, 2), ("before an act", 1, 1), ("behind an act", 1, 1)],
-)
+def check(bench: Any) -> None:
+    assert bench.acts() == [f"docker.{verb} docker:gpu-07/trainer-0" for verb in ("restart", "stop")]
+    for kind in ("approval_asked", "approval_given"):
+        assert [event.data["key"] for event in bench.events(kind)] == ["rung.1", "rung.2"]
+    assert [event.data["to"] for event in bench.events("rung_climbed")] == [2]
+    finished = [(event.data["step"], event.outcome) for event in bench.events("verification_finished")]
+    assert finished == [("", "failed"), ("steps.stop", "succeeded"), ("", "succeeded")]
+    assert bench.ended() == ("succeeded", "none")
+    assert bench.run()["phase"] == "closed"
+    assert bench.reserved() == []
+    assert bench.verified()
+
+
+@ANYWHERE
 def test_ladder_when_killed_anywhere_then_each_rung_is_asked_for_once_and_done_once(
     tmp_path: Path, make_bench: Any, monkeypatch: pytest.MonkeyPatch, where: str, first: int, step: int
 ) -> None:
-    reaper = Reaper()
-    wrap = reaper.before if where.startswith("before") else reaper.behind
-    if where.endswith("write"):
-        monkeypatch.setattr(Store, "write", wrap(Store.write))
-    else:
-        monkeypatch.setattr(FakeWorld, "act", wrap(FakeWorld.act))
-        monkeypatch.setattr(FakeWorld, "tell", wrap(FakeWorld.tell))
-    n = first - step
-    while n < first or reaper.has_killed:
-        n += step
-        (tmp_path / str(n)).mkdir()
-        bench = make_bench(tmp_path / str(n))
-        reaper.arm(n)
-        climb(bench)
-        reaper.left = 0
-        assert bench.acts() == [f"docker.{verb} docker:gpu-07/trainer-0" for verb in ("restart", "stop")], n
-        for kind in ("approval_asked", "approval_given"):
-            assert [event.data["key"] for event in bench.events(kind)] == ["rung.1", "rung.2"]
-        assert [event.data["to"] for event in bench.events("rung_climbed")] == [2]
-        finished = [(event.data["step"], event.outcome) for event in bench.events("verification_finished")]
-        assert finished == [("", "failed"), ("steps.stop", "succeeded"), ("", "succeeded")]
-        assert bench.ended() == ("succeeded", "none")
-        assert bench.run()["phase"] == "closed"
-        assert bench.reserved() == []
-        assert bench.verified()
-        bench.stop()
-    assert n > (30 if where.endswith("write") else 4)
+    kill_at_each(where, first, step, monkeypatch, make_bench, tmp_path, climb, check)

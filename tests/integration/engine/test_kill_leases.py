@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from reaper import Reaper, live
-from remediator.clients.fake import Fails, FakeWorld
-from remediator.store.engine import Store
+from reaper import ANYWHERE, kill_at_each, live
+from remediator.clients.fake import Fails
 
 CAP = """
 match: [alertname = {alert}]
@@ -62,29 +61,8 @@ def check(bench: Any) -> None:
     assert bench.verified()
 
 
-@pytest.mark.parametrize(
-    ("where", "first", "step"),
-    # What is behind one write is before the next: each is passed on one side of it.
-    [("before a write", 1, 2), ("behind a write", 2, 2), ("before an act", 1, 1), ("behind an act", 1, 1)],
-)
+@ANYWHERE
 def test_leases_when_killed_anywhere_then_each_is_opened_once_and_taken_back_once(
     tmp_path: Path, make_bench: Any, monkeypatch: pytest.MonkeyPatch, where: str, first: int, step: int
 ) -> None:
-    reaper = Reaper()
-    wrap = reaper.before if where.startswith("before") else reaper.behind
-    if where.endswith("write"):
-        monkeypatch.setattr(Store, "write", wrap(Store.write))
-    else:
-        monkeypatch.setattr(FakeWorld, "act", wrap(FakeWorld.act))
-        monkeypatch.setattr(FakeWorld, "tell", wrap(FakeWorld.tell))
-    n = first - step
-    while n < first or reaper.has_killed:
-        n += step
-        (tmp_path / str(n)).mkdir()
-        bench = make_bench(tmp_path / str(n))
-        reaper.arm(n)
-        story(bench)
-        reaper.left = 0
-        check(bench)
-        bench.stop()
-    assert n > (30 if where.endswith("write") else 4)
+    kill_at_each(where, first, step, monkeypatch, make_bench, tmp_path, story, check)
