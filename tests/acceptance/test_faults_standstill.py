@@ -35,6 +35,9 @@ pytestmark = pytest.mark.docker
 
 STANDS_STILL_S = float(os.environ.get("REMEDIATOR_TEST_STANDSTILL_S") or 50)
 
+ON_ITS_WAY_S = 5
+"""What was answered before the engine stood still has been read by then."""
+
 HELD = RESTART.replace("playbook: restart", "playbook: held").replace("= Leak", "= HeldLeak") + "hold: 20s\n"
 
 
@@ -51,6 +54,7 @@ def test_engine_when_it_stands_still_then_nothing_is_lost_or_done_twice_and_what
         assert engine.deliver(delivery(leak(under_way))) == 200
         wait_until(lambda: boxes.is_stopping(under_way), "Docker has been asked to restart it", WITHIN_S)
         engine.signal(signal.SIGSTOP)
+        time.sleep(ON_ITS_WAY_S)
         n_answered = len(storm.answered)
         time.sleep(STANDS_STILL_S)
         assert boxes.n_restarts(under_way) == 1, "Docker did not stand still"

@@ -3,8 +3,8 @@
 A folder → a running ``dockerd`` on a Unix socket in it, with an image made of Debian's static busybox; and containers
 that leak, write checkpoints or are slow to stop. Ends by pid what it started, containers included, and nothing else.
 
-As a program: ``docker_engine.py start DIR`` prints the engine's URL and leaves it running, and
-``docker_engine.py stop DIR`` ends it and removes the folder.
+As a program, in ``tests/``: ``python -m realparts.docker_engine start DIR`` prints the engine's URL and leaves it
+running, and ``python -m realparts.docker_engine stop DIR`` ends it and removes the folder.
 """
 
 from __future__ import annotations
@@ -189,10 +189,7 @@ def start(folder: Path, *, outlives_parent: bool = False) -> DockerEngine:
     url = f"unix://{folder / 'docker.sock'}"
     if not _alive(_pid_of(folder / "pid")):
         (folder / "pid").unlink(missing_ok=True)
-        # dockerd takes a containerd that ended and was not reaped for one that runs, and waits for it in vain.
-        containerd_pid = folder / "exec/containerd/containerd.pid"
-        if not _alive(_pid_of(containerd_pid)):
-            containerd_pid.unlink(missing_ok=True)
+        _forget_containerd(folder)
         with (folder / "dockerd.log").open("ab") as log:
             daemon = _started(
                 folder,
@@ -209,7 +206,8 @@ def start(folder: Path, *, outlives_parent: bool = False) -> DockerEngine:
             )
         is_watched = len(_STARTED[folder]) > 1
         if not outlives_parent and not is_watched:
-            _started(folder, [sys.executable, __file__, "watch", str(folder)], None)
+            watch = [sys.executable, "-m", "realparts.docker_engine", "watch", str(folder)]
+            _started(folder, watch, None, working_folder=Path(__file__).parents[1])
         deadline = time.monotonic() + START_TIMEOUT_S
         while not _answers(url):
             if daemon.poll() is not None or time.monotonic() > deadline:
@@ -249,13 +247,31 @@ def kill(folder: Path, how: signal.Signals = signal.SIGKILL) -> None:
     (folder / "pid").unlink(missing_ok=True)
 
 
+def _forget_containerd(folder: Path) -> None:
+    """See that a new dockerd starts a containerd of its own.
+
+    A killed dockerd takes its own along, but not at once; and the next one takes a process that is going, or that ended
+    and was not reaped, for one that runs, and waits for it in vain.
+    """
+    pid_file = folder / "exec/containerd/containerd.pid"
+    for pid in _processes(lambda line: line.startswith("containerd ") and f"{folder}/exec/containerd/" in line):
+        _kill(pid, signal.SIGKILL)
+        _wait_gone(pid, 20)
+    if (pid := _pid_of(pid_file)) > 0:
+        _wait_gone(pid, 20)
+    pid_file.unlink(missing_ok=True)
+
+
 _STARTED: dict[Path, list[subprocess.Popen[bytes]]] = {}
 """Our own children, to be waited for."""
 
 
-def _started(folder: Path, command: list[str], log: IO[bytes] | None) -> subprocess.Popen[bytes]:
+def _started(
+    folder: Path, command: list[str], log: IO[bytes] | None, *, working_folder: Path | None = None
+) -> subprocess.Popen[bytes]:
     child = subprocess.Popen(
         command,
+        cwd=working_folder,
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=log,
