@@ -341,7 +341,7 @@ def _assumed(expected: Expectation) -> Mapping[str, JsonValue]:
     return {"attempts": 1, "outcome": expected.details.get("outcome", Outcome.SUCCEEDED.value)}
 
 
-def _fits(key: str, wanted: JsonValue, found: JsonValue) -> bool:
+def _fits(key: str, wanted: JsonValue, found: JsonValue | None) -> bool:
     match key:
         case "params":
             return (
@@ -355,7 +355,7 @@ def _fits(key: str, wanted: JsonValue, found: JsonValue) -> bool:
             return wanted == found
 
 
-def _shown(value: JsonValue) -> str:
+def _shown(value: JsonValue | None) -> str:
     return "none" if value in (None, "") else str(value)
 
 
