@@ -29,9 +29,16 @@ _PLACED = re.compile(r"(?P<file>[^:]+):(?P<line>\d+)(?::(?P<column>\d+))?: (?P<m
 @click.command()
 @click.argument("paths", nargs=-1, type=click.Path(path_type=Path), metavar="[PATH]...")
 @click.option("--effective", "show_effective", is_flag=True, help="Print the playbooks with every default filled in.")
+@click.option(
+    "--without-files",
+    is_flag=True,
+    help="Leave out the files that settings name: tokens, certificates.",
+)
 @json_option
 @click.pass_context
-def check(ctx: click.Context, paths: tuple[Path, ...], show_effective: bool, as_json: bool) -> None:
+def check(
+    ctx: click.Context, paths: tuple[Path, ...], show_effective: bool, without_files: bool, as_json: bool
+) -> None:
     """Load settings, playbooks and policies, and print every problem.
 
     PATHs are playbook files and folders; without any, those of the settings. Advice, on what is allowed and mostly a
@@ -47,7 +54,8 @@ def check(ctx: click.Context, paths: tuple[Path, ...], show_effective: bool, as_
         problems += _of_settings(str(error).splitlines())
     else:
         loaded = load_playbooks(settings, paths)
-        problems += _of_settings(check_files(settings)) + [_of_playbook(problem) for problem in loaded.problems]
+        problems += _of_settings([] if without_files else check_files(settings))
+        problems += [_of_playbook(problem) for problem in loaded.problems]
         advice = lint(loaded.playbook_set, can_ask=bool(settings.alertmanager.urls))
     shown = {playbook.name: effective(playbook) for playbook in loaded.playbook_set.playbooks} if show_effective else {}
     if as_json:

@@ -141,6 +141,15 @@ def test_check_when_a_named_file_is_not_there_then_it_is_a_problem(playbooks: Pa
     assert "auth.tokens, am: none cannot be read" in result.stdout
 
 
+def test_check_when_it_is_not_on_the_engines_machine_then_can_leave_out_the_files_of_the_settings(
+    playbooks: Path, site: Path
+) -> None:
+    tokens = '[[auth.tokens]]\nname = "am"\nroles = ["deliver"]\nfile = "token"\n[notify.oncall]\nurls_file = "urls"\n'
+    (site / "remediator.toml").write_text(tokens)
+
+    assert (check().exit_code, check("--without-files").output) == (1, "ok: 1 playbook in 1 file\n")
+
+
 def test_check_when_asked_for_json_then_gives_places_apart(playbooks: Path) -> None:
     (playbooks / "bad.yaml").write_text(BAD)
 
