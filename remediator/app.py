@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from remediator import __version__
-from remediator.actions import REGISTRY
+from remediator.actions import LOOKING, REGISTRY
 from remediator.clients.alertmanager import Alertmanager, SilencingAlertmanager
 from remediator.clients.dockerd import Dockerd, DockerdReader
 from remediator.clients.http import Login
@@ -89,8 +89,11 @@ class Readiness:
     checks: Mapping[str, str]
 
 
-def load_playbooks(settings: Settings, paths: Sequence[Path] = ()) -> Loaded:
+def load_playbooks(settings: Settings, paths: Sequence[Path] = (), *, takes_any_message: bool = False) -> Loaded:
     """The playbooks and policies of these settings, or of other paths.
+
+    Args:
+        takes_any_message: messages may go to names that the settings do not have.
 
     Returns:
         What was loaded with every problem; never raises for what is in the files.
@@ -99,11 +102,11 @@ def load_playbooks(settings: Settings, paths: Sequence[Path] = ()) -> Loaded:
         label_map=settings.to_label_map(),
         ignore_labels=frozenset(settings.ignore_labels),
         vars=cast("Mapping[str, JsonValue]", settings.vars),  # the settings refuse null and floats
-        notify_targets=frozenset(settings.notify),
+        notify_targets=None if takes_any_message else frozenset(settings.notify),
         default_report_to=settings.report_to,
         default_escalate_to=settings.escalate_to,
         public_url=settings.public_url,
-        actions=REGISTRY,
+        actions=LOOKING,
         fleets=settings.to_fleets(),
         unusable={} if settings.alertmanager.urls else {SILENCE: "needs alertmanager.urls in the settings"},
     )
@@ -237,6 +240,8 @@ class App:
         clients: the real ones, or a test's. Without Alertmanagers deliveries alone say what fires.
         load: reads the playbooks; None = from the settings' folders.
         jitter: see ``Executor``; None = random.
+        is_alone: one thread drives it (``work``), on a clock that it moves itself, with a store that nobody needs
+            afterwards: what stories are played on.
     """
 
     def __init__(
@@ -247,12 +252,13 @@ class App:
         clock: Clock | None = None,
         load: Callable[[], Loaded] | None = None,
         jitter: Callable[[], float] | None = None,
+        is_alone: bool = False,
     ) -> None:
         self.settings = settings
         self.metrics = Metrics()
         self._clients = clients
         self._clock = clock or SystemClock()
-        self._store: Store = open_store(settings.store_url)
+        self._store: Store = open_store(settings.store_url, is_scratch=is_alone)
         self._is_stopping = False
         self._dry_runs = threading.BoundedSemaphore(DRY_RUNS)
         self._rejections: list[datetime] = []
@@ -261,7 +267,7 @@ class App:
         self._recorder = recorder
         pause = PauseSwitch(settings.pause_file)
         self._pause = pause
-        conditions = self.conditions = Conditions(clients.prometheus, self.metrics)
+        conditions = self.conditions = Conditions(clients.prometheus, self.metrics, is_alone=is_alone)
         self._life = Life(store, when)
         self._reloader = Reloader(load or (lambda: load_playbooks(settings)), store, recorder, when, self.metrics)
         self._fleets = fleets_of(conditions, settings)

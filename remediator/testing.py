@@ -12,7 +12,17 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 from remediator.clients.ports import Clients, ReadOnlyClients
-from remediator.core.action import Action, ActionParams, Change, JsonValue, Standing, Targeting, UndoableAction
+from remediator.core.action import (
+    Action,
+    ActionParams,
+    Change,
+    JsonValue,
+    LookingAction,
+    Standing,
+    Targeting,
+    UndoableAction,
+    looking_half,
+)
 from remediator.core.alert import Alert, AlertStatus, fingerprint, label_key
 from remediator.core.outcome import Effect
 
@@ -60,7 +70,7 @@ def assert_action_contract(
     Args:
         params: as a plan holds them, rendered; they must name a target that the action can change.
         clients: of the world to act on.
-        read_only: of the same world, which cannot act: all looks go through it.
+        read_only: of the same world, which cannot act: all looks go through it, and through ``looking_half``.
 
     Returns:
         What the first ``apply`` said.
@@ -70,20 +80,21 @@ def assert_action_contract(
     """
     _assert_described(action)
     model = _validated(action, params)
-    _assert_one_line(action.describe(model))
+    looking = looking_half(action)
+    _assert_one_line(looking.describe(model))
     timeout = max(action.default_timeout, action.min_timeout(model))
     assert action.min_timeout(model) > timedelta(0), "min_timeout is a time"
 
-    targeting = action.targets(model, read_only)
-    _assert_targeting(action, targeting)
-    assert action.targets(model, read_only) == targeting, "looking the targets up changes nothing"
-    before = action.observe(model, read_only)
+    targeting = looking.targets(model, read_only)
+    _assert_targeting(looking, targeting)
+    assert looking.targets(model, read_only) == targeting, "looking the targets up changes nothing"
+    before = looking.observe(model, read_only)
     assert_auditable(before)
-    assert action.observe(model, read_only) == before, "observe changes nothing"
-    assert action.effect(model, before, before) is not Effect.HAPPENED, "HAPPENED needs evidence"
+    assert looking.observe(model, read_only) == before, "observe changes nothing"
+    assert looking.effect(model, before, before) is not Effect.HAPPENED, "HAPPENED needs evidence"
 
-    would_change = action.would_change(model, before)
-    assert action.would_change(model, before) is would_change, "would_change is pure"
+    would_change = looking.would_change(model, before)
+    assert looking.would_change(model, before) is would_change, "would_change is pure"
 
     change = action.apply(model, clients, before, timeout)
     assert would_change or not change.changed, (
@@ -91,9 +102,9 @@ def assert_action_contract(
     )
     assert_auditable(change.before)
     assert_auditable(change.after)
-    now = action.observe(model, read_only)
+    now = looking.observe(model, read_only)
     if change.changed:
-        assert action.effect(model, before, now) is not Effect.AS_BEFORE or action.is_message, (
+        assert looking.effect(model, before, now) is not Effect.AS_BEFORE or action.is_message, (
             "after a change that apply reports, effect must not say that nothing happened"
         )
     if action.is_idempotent:
@@ -177,7 +188,7 @@ def _assert_one_line(text: str) -> None:
     assert not text.endswith("."), "describe gives a phrase, not a sentence"
 
 
-def _assert_targeting(action: Action[Any], targeting: Targeting) -> None:
+def _assert_targeting(action: LookingAction[Any], targeting: Targeting) -> None:
     assert not (action.is_message and targeting.targets), "messages have no targets"
     for target in (*targeting.targets, *targeting.affects):
         assert _REF.fullmatch(target.ref), f"{target.ref!r} is not <system>:<place>/<name>"

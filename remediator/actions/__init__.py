@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from types import MappingProxyType, ModuleType
 from typing import Any, cast
 
-from remediator.core.action import Action
+from remediator.core.action import Action, LookingAction, looking_half
 
 
 def _action_of(module: ModuleType) -> Action[Any]:
@@ -44,3 +44,8 @@ def _discover() -> Mapping[str, Action[Any]]:
 
 REGISTRY: Mapping[str, Action[Any]] = _discover()
 """Action by its name (``docker.restart``), sorted. Fixed at import."""
+
+LOOKING: Mapping[str, LookingAction[Any]] = MappingProxyType(
+    {name: looking_half(action) for name, action in REGISTRY.items()}
+)
+"""The same without their acts: all that a dry run may hold."""

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
-from typing import Any, ClassVar, Protocol, TypeVar
+from types import FunctionType
+from typing import Any, ClassVar, Protocol, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict
 
@@ -120,8 +121,10 @@ class Change:
 P = TypeVar("P", bound=ActionParams, contravariant=True)
 
 
-class Action(Protocol[P]):
-    """What every action is. Instances keep no state; ``clients`` is the bundle from ``clients.ports``.
+class LookingAction(Protocol[P]):
+    """What an action knows and sees, without what it does: all that loading, planning and a dry run need.
+
+    Instances keep no state; ``clients`` is the bundle from ``clients.ports``.
 
     Attributes:
         name: ``system.verb`` (``docker.restart``); the file is ``docker_restart.py``.
@@ -181,6 +184,10 @@ class Action(Protocol[P]):
         """Did an attempt that gave no answer happen? Pure. ``HAPPENED`` needs evidence."""
         ...
 
+
+class Action(LookingAction[P], Protocol[P]):
+    """What every action is: it looks, and it acts."""
+
     def apply(self, params: P, clients: Any, before: State, timeout: timedelta) -> Change:
         """Do it, within ``timeout`` (the client's own deadline). Check that the target is the one in ``before``.
 
@@ -209,3 +216,27 @@ class UndoableAction(Action[P], Protocol[P]):
             TransientActionError, PermanentActionError, UnknownEffectError: as ``apply``.
         """
         ...
+
+
+ACTS = frozenset({"apply", "undo"})
+"""The methods of an action that change the world; all others look."""
+
+
+def looking_half(action: Action[Any]) -> LookingAction[Any]:
+    """The action without its acts: an instance of a new class that has everything but ``apply`` and ``undo``.
+
+    Made of the class itself, so that an action stays one class in one file. It does not derive from it: what inherits
+    an ``apply`` could be made to call it. Whoever holds this has nothing to act with.
+
+    Raises:
+        TypeError: a method says ``super()``, which holds on to the class that acts; name the other class instead.
+    """
+    members: dict[str, Any] = {}
+    for kind in reversed(type(action).__mro__):
+        for name, member in vars(kind).items():
+            if name in ACTS or (name.startswith("__") and name.endswith("__")):
+                continue
+            if isinstance(member, FunctionType) and "__class__" in member.__code__.co_freevars:
+                raise TypeError(f"{kind.__name__}.{name} says super(): name the class that it means instead")
+            members[name] = member
+    return cast("LookingAction[Any]", type(f"Looking{type(action).__name__}", (), members)())

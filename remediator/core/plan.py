@@ -17,7 +17,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from remediator.core.action import ALL_LABELS, Action, ActionParams, JsonValue, UndoWhen
+from remediator.core.action import ALL_LABELS, Action, ActionParams, JsonValue, LookingAction, UndoWhen
 from remediator.core.alert import Alert
 from remediator.core.condition import Check, Comparison, Condition
 from remediator.core.match import Match, MissingPer, place
@@ -38,6 +38,9 @@ from remediator.core.units import parse_duration, print_duration
 from remediator.errors import MissingValueError, Reason, TemplateError
 
 Actions = Mapping[str, Action[Any]]
+
+LookingActions = Mapping[str, LookingAction[Any]]
+"""Enough to plan with: nobody who only plans needs what acts."""
 
 NAMESPACE = uuid.UUID("7d0a7ff7-52cb-5b5e-9f5d-0d4f4c1c6f3a")
 """Of all ids made here; fixed for ever, or a restart would make other run ids of the same subjects."""
@@ -209,7 +212,7 @@ def make_plan(
     *,
     subject: str,
     rules: PlaybookSet,
-    actions: Actions,
+    actions: LookingActions,
     is_by_hand: bool = False,
 ) -> tuple[Plan, Refusal | None]:
     """Plan what a playbook's case does for one alert.
@@ -219,7 +222,7 @@ def make_plan(
         alert: the one that opened the subject.
         group: ``labels``, ``receiver``, ``external_url`` of the delivery.
         subject: the opened subject's id.
-        actions: the registry.
+        actions: the registry; its looking half is enough.
 
     Returns:
         The plan and None; or a plan without steps and why it is refused, for the record and the messages.
@@ -323,7 +326,7 @@ def _context(
     }
 
 
-def _plan_step(step: Step, key: str, context: Context, actions: Actions) -> PlannedStep:
+def _plan_step(step: Step, key: str, context: Context, actions: LookingActions) -> PlannedStep:
     action = actions[step.action]
     runs, condition = Runs.YES, ""
     if step.condition is not None:
@@ -384,7 +387,7 @@ def _undo(step: Step, context: Context) -> Undo | None:
     )
 
 
-def _validated(action: Action[Any], step: Step, params: Mapping[str, JsonValue]) -> ActionParams:
+def _validated(action: LookingAction[Any], step: Step, params: Mapping[str, JsonValue]) -> ActionParams:
     try:
         model = action.params_model.model_validate(params)
     except ValidationError as error:
@@ -398,7 +401,7 @@ def _validated(action: Action[Any], step: Step, params: Mapping[str, JsonValue])
     return model
 
 
-def params_of(step: PlannedStep, action: Action[Any], context: Context) -> ActionParams:
+def params_of(step: PlannedStep, action: LookingAction[Any], context: Context) -> ActionParams:
     """The step's params as its action takes them, late fields rendered from ``context``.
 
     Raises:
@@ -645,7 +648,7 @@ def _unpack_step(data: Mapping[str, Any]) -> PlannedStep:
 
 
 def planned_message(
-    key: str, to: Sequence[str], title: str, body: str, actions: Actions, retry: RetryPolicy
+    key: str, to: Sequence[str], title: str, body: str, actions: LookingActions, retry: RetryPolicy
 ) -> PlannedStep:
     """One of the engine's own texts, as a step: sent, retried and recorded like any ``notify.send``."""
     action = actions["notify.send"]

@@ -23,7 +23,7 @@ from remediator.core.guard import Word, may_touch
 from remediator.core.lease import How, Lease
 from remediator.core.move import Finish
 from remediator.core.outcome import Effect, Outcome, RunOutcome
-from remediator.core.plan import Actions, PlannedStep, params_of
+from remediator.core.plan import Actions, LookingActions, PlannedStep, params_of
 from remediator.core.policy import Policy
 from remediator.core.render import Context
 from remediator.core.retry import RetryPolicy
@@ -519,7 +519,7 @@ def decide_retry(
     return now + timedelta(seconds=pause_s)
 
 
-def targets_of(step: PlannedStep, actions: Actions, clients: Any, context: Context) -> Targeting:
+def targets_of(step: PlannedStep, actions: LookingActions, clients: Any, context: Context) -> Targeting:
     """What one step touches now. Read-only.
 
     Raises:

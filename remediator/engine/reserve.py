@@ -30,7 +30,7 @@ from remediator.core.guard import (
 )
 from remediator.core.move import Finish
 from remediator.core.outcome import RunOutcome
-from remediator.core.plan import Actions, Plan, PlannedStep
+from remediator.core.plan import Actions, LookingActions, Plan, PlannedStep
 from remediator.core.policy import Breaker, Mode, Policy
 from remediator.core.render import Context
 from remediator.core.run import Phase, Run, question_data, rung_key
@@ -60,7 +60,9 @@ JUDGE_AGAIN = timedelta(minutes=10)
 look asks the targets' systems."""
 
 
-def ask_targets(plan: Plan, rung: int, actions: Actions, clients: Any, now: datetime, context: Context) -> AskedTargets:
+def ask_targets(
+    plan: Plan, rung: int, actions: LookingActions, clients: Any, now: datetime, context: Context
+) -> AskedTargets:
     """Ask each action of a rung that may run what it touches. Read-only. Raises nothing that an action may raise.
 
     Args:

@@ -18,9 +18,10 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from remediator.core.action import Action, JsonValue, UndoWhen
+from remediator.core.action import JsonValue, LookingAction, UndoWhen
 from remediator.core.condition import Comparison
 from remediator.core.matcher import Matcher
+from remediator.core.plan import LookingActions
 from remediator.core.playbook import (
     Approval,
     Case,
@@ -86,8 +87,6 @@ DEFAULT_BUDGET = timedelta(minutes=10)
 """Retries bridge a hiccup (a reset connection, a Docker engine that restarts within seconds), spread by a fifth so that
 many runs do not come at once. What is away for longer is told to people; 10 minutes bound slow attempts too."""
 
-Actions = Mapping[str, Action[Any]]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadContext:
@@ -95,7 +94,7 @@ class LoadContext:
 
     Attributes:
         label_map, ignore_labels, vars, public_url: handed on in the ``PlaybookSet``.
-        notify_targets: names that messages may be sent to.
+        notify_targets: names that messages may be sent to; None = any, as in playbook tests.
         default_report_to, default_escalate_to: where a playbook names none.
         actions: the registry.
         fleets: by name, from the settings; what shares are of.
@@ -106,10 +105,10 @@ class LoadContext:
     ignore_labels: frozenset[str] = frozenset()
     vars: Mapping[str, JsonValue] = field(default_factory=dict)
     public_url: str = ""
-    notify_targets: frozenset[str] = frozenset()
+    notify_targets: frozenset[str] | None = frozenset()
     default_report_to: tuple[str, ...] = ()
     default_escalate_to: tuple[str, ...] = ()
-    actions: Actions = field(default_factory=dict)
+    actions: LookingActions = field(default_factory=dict)
     fleets: Mapping[str, Fleet] = field(default_factory=dict)
     unusable: Mapping[str, str] = field(default_factory=dict)
 
@@ -439,10 +438,13 @@ class _Builder:
         return tuple(table.to)
 
     def _check_targets(self, names: Sequence[object], path: Path) -> None:
+        known_names = self._context.notify_targets
+        if known_names is None:
+            return
         for index, name in enumerate(names):
             # What is no text is told as such, and may be a map, which no set can be asked for.
-            if isinstance(name, str) and name not in self._context.notify_targets:
-                known = suggest(name, self._context.notify_targets) or "; the settings name none"
+            if isinstance(name, str) and name not in known_names:
+                known = suggest(name, known_names) or "; the settings name none"
                 self._problems.add((*path, index), f"there is no notification target {name!r}{known}")
 
     def _guard(self, keys: GuardKeys, steps: Sequence[Step], scope: _Scope) -> GuardRules:
@@ -521,7 +523,7 @@ class _Builder:
         return ConditionTemplate(name=name, query=query, comparison=comparison, bound=bound)
 
     def _undo(
-        self, keys: UndoKeys | None, name: str, action: Action[Any], path: Path, scope: _Scope
+        self, keys: UndoKeys | None, name: str, action: LookingAction[Any], path: Path, scope: _Scope
     ) -> UndoTemplate | None:
         """The step's own words before the playbook's, which never lift an action's ``never``, before the action's."""
         if action.default_undo is None:
@@ -636,7 +638,7 @@ class _Builder:
         )
 
     def _params(
-        self, action: Action[Any], written: Mapping[str, object], path: Path
+        self, action: LookingAction[Any], written: Mapping[str, object], path: Path
     ) -> tuple[dict[str, ParamTemplate], set[str]]:
         """The params as templates, and the names of those that are there and cannot be read."""
         known = fields(action.params_model)
@@ -657,7 +659,7 @@ class _Builder:
         return params, broken
 
     def _check_params(
-        self, action: Action[Any], params: Mapping[str, ParamTemplate], broken: set[str], path: Path
+        self, action: LookingAction[Any], params: Mapping[str, ParamTemplate], broken: set[str], path: Path
     ) -> timedelta:
         """Check what can be known before there is an alert.
 
@@ -698,7 +700,7 @@ class _Builder:
             return None
         return to.source
 
-    def _add_param_problem(self, action: Action[Any], detail: ErrorDetails, name: str, path: Path) -> None:
+    def _add_param_problem(self, action: LookingAction[Any], detail: ErrorDetails, name: str, path: Path) -> None:
         here = (*path, "params", *detail["loc"])
         match detail["type"]:
             case "missing":
