@@ -27,6 +27,7 @@ from remediator.clients.ports import (
 from remediator.core.alert import fingerprint, label_key
 from remediator.core.event import utc_text
 from remediator.errors import (
+    ActionError,
     ConflictError,
     InvalidTargetError,
     PermanentActionError,
@@ -86,11 +87,13 @@ class FakeWorld:
         self._containers: dict[tuple[str, str], ContainerState] = {}
         self._hosts: set[str] = set()
         self._notify_targets: set[str] = set()
+        self._takes_any_message = False
         self._failures: dict[str, list[Fails]] = {}
         self._away: set[str] = set()
         self._n_cpus: dict[str, int] = {}
-        self._seen: dict[str, dict[str, tuple[float, ...] | None]] = {}
+        self._seen: dict[str, dict[str, tuple[float, ...] | ActionError]] = {}
         self._is_prometheus_away = False
+        self._prometheus = [PROMETHEUS]
         self._alertmanagers: list[str] = []
         self._alerts: dict[str, ListedAlert] = {}
         self._silences: dict[str, ListedSilence] = {}
@@ -103,7 +106,7 @@ class FakeWorld:
             dockers=dockers,
             notifier=_FakeNotifier(self),
             notify_targets=tuple(sorted(self._notify_targets)),
-            prometheus={PROMETHEUS: _FakePrometheus(self)},
+            prometheus={name: _FakePrometheus(self) for name in self._prometheus},
             alertmanagers={url: _FakeAlertmanager(self, url) for url in self._alertmanagers},
         )
 
@@ -113,7 +116,7 @@ class FakeWorld:
         return ReadOnlyClients(
             dockers=dockers,
             notify_targets=tuple(sorted(self._notify_targets)),
-            prometheus={PROMETHEUS: _FakePrometheus(self)},
+            prometheus={name: _FakePrometheus(self) for name in self._prometheus},
             alertmanagers={url: _FakeAlertmanagerReader(self, url) for url in self._alertmanagers},
         )
 
@@ -128,6 +131,14 @@ class FakeWorld:
     def add_notify_target(self, name: str) -> None:
         """A notification target; its messages are ``writes`` of ``notify.send``."""
         self._notify_targets.add(name)
+
+    def take_any_message(self) -> None:
+        """Let every name be one of a notification target."""
+        self._takes_any_message = True
+
+    def name_prometheus(self, names: Sequence[str]) -> None:
+        """Instead of the one Prometheus, servers of these names; all know the same."""
+        self._prometheus = list(names)
 
     def add_alertmanager(self, url: str) -> None:
         """An Alertmanager, up for an hour; all of a world are one cluster, and know what each of them is told."""
@@ -225,9 +236,14 @@ class FakeWorld:
         """
         self._seen.setdefault(name, {})[where] = tuple(map(float, values))
 
+    def loses(self, name: str, *, where: str = "") -> None:
+        """Nobody answers the query of this condition from now on; ``where`` as in ``sees``."""
+        self._seen.setdefault(name, {})[where] = TransientActionError(f"Prometheus {PROMETHEUS} cannot be reached")
+
     def misreads(self, name: str) -> None:
         """The query of this condition is no PromQL."""
-        self._seen[name] = {"": None}
+        problem = f"Prometheus {PROMETHEUS} cannot use the query: parse error"
+        self._seen[name] = {"": InvalidTargetError(problem)}
 
     def prometheus_away(self, is_away: bool) -> None:
         """A Prometheus that is away: every question is transient."""
@@ -240,8 +256,8 @@ class FakeWorld:
         said = self._seen.get(name, {})
         # The longest text that fits, which "" always does.
         values = said.get(max((where for where in said if where in promql), key=len, default=""), ())
-        if values is None:
-            raise InvalidTargetError(f"Prometheus {PROMETHEUS} cannot use the query: parse error")
+        if isinstance(values, ActionError):
+            raise values.with_traceback(None)
         return values
 
     def fail(self, call: str, how: Fails, *, times: int = 1) -> None:
@@ -296,7 +312,7 @@ class FakeWorld:
 
     def tell(self, to: str, title: str, body: str) -> None:
         """One message: kept, then failed as scripted."""
-        if to not in self._notify_targets:
+        if to not in self._notify_targets and not self._takes_any_message:
             known = ", ".join(sorted(self._notify_targets)) or "none"
             raise PermanentActionError(
                 f"no notification target is called {to!r} in the settings (configured: {known})", reason=Reason.NOTIFY

@@ -14,6 +14,18 @@ class Clock(Protocol):
         ...
 
 
+class StoryClock:
+    """A clock that stands still until it is moved: for stories that take days, told in milliseconds."""
+
+    def __init__(self, begins: datetime) -> None:
+        """Stands at ``begins``, aware UTC."""
+        self.moment = begins
+
+    def now(self) -> datetime:
+        """Where it stands."""
+        return self.moment
+
+
 class SystemClock:
     """The machine's."""
 

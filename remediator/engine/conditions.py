@@ -65,9 +65,13 @@ class Conditions:
     Args:
         prometheus: server by name.
         metrics: where it shows which servers answer; None in a dry run.
+        is_alone: asks in the caller's thread: for readers in memory, which answer at once.
     """
 
-    def __init__(self, prometheus: Mapping[str, PrometheusReader], metrics: Metrics | None = None) -> None:
+    def __init__(
+        self, prometheus: Mapping[str, PrometheusReader], metrics: Metrics | None = None, *, is_alone: bool = False
+    ) -> None:
+        self._is_alone = is_alone
         self._servers = {name: _Server(name=name, reader=reader) for name, reader in prometheus.items()}
         self._metrics = metrics
         self._lock = threading.Lock()
@@ -127,7 +131,10 @@ class Conditions:
         def ask() -> None:
             future.set_result(self._ask(server, query, name))
 
-        threading.Thread(target=ask, name="prometheus-question", daemon=True).start()
+        if self._is_alone:
+            ask()
+        else:
+            threading.Thread(target=ask, name="prometheus-question", daemon=True).start()
         return future
 
     def _ask(self, server: _Server, query: str, name: str) -> Reading:

@@ -84,15 +84,19 @@ def reading_engine(path: Path, *, is_immutable: bool = False) -> Engine:
     )
 
 
-def set_writer_pragmas(connection: Connection) -> None:
+def set_writer_pragmas(connection: Connection, *, is_scratch: bool = False) -> None:
     """Set what durability and the append-only triggers rest on, and read it back.
+
+    Args:
+        is_scratch: of a store that nobody needs after this process: nothing is synced.
 
     Raises:
         StoreUnavailableError: a setting did not take (an odd build, or a file system that cannot do WAL).
     """
-    for name, wanted in WRITER_PRAGMAS.items():
+    pragmas = {**WRITER_PRAGMAS, "synchronous": 0} if is_scratch else WRITER_PRAGMAS
+    for name, wanted in pragmas.items():
         connection.exec_driver_sql(f"PRAGMA {name}={wanted}")
-    for name, wanted in WRITER_PRAGMAS.items():
+    for name, wanted in pragmas.items():
         actual = connection.exec_driver_sql(f"PRAGMA {name}").scalar_one()
         if actual != wanted:
             raise StoreUnavailableError(

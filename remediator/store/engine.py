@@ -6,6 +6,7 @@ Takes a store URL → ``Store`` or ``ReadStore``. What is wrong with the file is
 from __future__ import annotations
 
 import os
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
@@ -51,10 +53,10 @@ HEALTH_WAIT_S = 5.0
 class Store:
     """The engine's store: one writer, many readers, and the lock that keeps a second engine away."""
 
-    def __init__(self, path: Path, lock: StoreLock, engine: Engine) -> None:
+    def __init__(self, path: Path, lock: StoreLock, engine: Engine, *, is_scratch: bool = False) -> None:
         self._lock = lock
         self._reading = reading_engine(path)
-        self._writer = Writer(engine, path, on_reopen=self._reading.dispose)
+        self._writer = Writer(engine, path, on_reopen=self._reading.dispose, is_scratch=is_scratch)
         self._health_gate = threading.Lock()
         self._health = "ok"
         self._health_until = 0.0
@@ -167,11 +169,13 @@ class ReadStore:
             schema.check_readable(connection)
 
 
-def open_store(url: str) -> Store:
+def open_store(url: str, *, is_scratch: bool = False) -> Store:
     """Open the store to write: make or upgrade it, and see that it is whole.
 
     Args:
         url: ``sqlite:////absolute/path.db``. Made, with its folder, when it is not there (modes 0600, 0700).
+        is_scratch: nobody needs it after this process: nothing is synced, and one thread alone writes, without a
+            writer's thread beside it. For stories, of which each needs a store of its own within milliseconds.
 
     Raises:
         SettingsError: not such a URL.
@@ -187,7 +191,7 @@ def open_store(url: str) -> Store:
         raise StoreUnavailableError(f"Cannot make the folder {path.parent}: {error.strerror}") from error
     lock = StoreLock(path)
     try:
-        return _open(path, lock)
+        return _open(path, lock, is_scratch=is_scratch)
     except BaseException as error:
         lock.release()
         problem = unavailable(error)
@@ -216,12 +220,16 @@ def open_readonly(url: str) -> ReadStore:
     return store
 
 
-def _open(path: Path, lock: StoreLock) -> Store:
+def _open(path: Path, lock: StoreLock, *, is_scratch: bool) -> Store:
+    if is_scratch and not path.exists():
+        path.write_bytes(_empty_store())
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     except OSError as error:
         raise StoreUnavailableError(f"Cannot open {path}: {error.strerror}") from error
     engine = writing_engine(path)
+    if is_scratch:
+        return Store(path, lock, engine, is_scratch=True)
     with engine.connect() as connection:
         schema.revision(connection)  # before anything is set: another program's file must stay as it is
         set_writer_pragmas(connection)
@@ -229,6 +237,15 @@ def _open(path: Path, lock: StoreLock) -> Store:
         _read_through(path)
         schema.check_pages(connection)
     return Store(path, lock, engine)
+
+
+@cache
+def _empty_store() -> bytes:
+    """The file of a store in which nothing has happened yet; the migrations take longer than a whole story."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "empty.db"
+        open_store(f"sqlite:///{path}").close()
+        return path.read_bytes()
 
 
 def _read_through(path: Path) -> None:

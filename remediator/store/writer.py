@@ -98,14 +98,16 @@ class _Job:
 class Writer:
     """The thread, its queue and its connection."""
 
-    def __init__(self, engine: Engine, path: Path, *, on_reopen: Callable[[], None]) -> None:
+    def __init__(self, engine: Engine, path: Path, *, on_reopen: Callable[[], None], is_scratch: bool = False) -> None:
         """Take over a store whose schema is in order, and start the thread.
 
         Args:
             engine: opens writing connections.
             path: of the database; watched for being removed or replaced.
             on_reopen: called when the file was opened anew (readers may still hold the old one).
+            is_scratch: no thread: who submits commits, unsynced. For one thread alone.
         """
+        self._is_scratch = is_scratch
         self._engine = engine
         self._path = path
         self._on_reopen = on_reopen
@@ -118,7 +120,8 @@ class Writer:
         self._conn: Connection | None = self._open()
         self._inode = os.stat(path).st_ino
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
-        self._thread.start()
+        if not is_scratch:
+            self._thread.start()
 
     def write(self, work: Callable[[Tx], T], *, timeout_s: float) -> T:
         """As ``Store.write``."""
@@ -146,6 +149,9 @@ class Writer:
                 raise StoreUnavailableError("The store is closed: the engine is stopping")
             if self._damage:
                 raise StoreUnavailableError(self._damage)
+            if self._is_scratch:
+                self._commit([job])
+                return job.answer
             try:
                 self._queue.put_nowait(job)
             except queue.Full:
@@ -160,6 +166,9 @@ class Writer:
             if self._is_closed:
                 return
             self._is_closed = True
+        if self._is_scratch:
+            self._disconnect()
+            return
         self._queue.put(None)
         self._thread.join()
 
@@ -283,7 +292,7 @@ class Writer:
         conn = self._engine.connect()
         try:
             schema.check_readable(conn)
-            set_writer_pragmas(conn)
+            set_writer_pragmas(conn, is_scratch=self._is_scratch)
             schema.check_triggers(conn)
             conn.commit()
         except BaseException:
