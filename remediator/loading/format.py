@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, eq=False)  # hashed by identity: its schema is a dict
-class _Read:
+class ReadBy:
     """Marks a type that ``read`` makes of what stands in the file; pydantic itself does not look at the type."""
 
     read: Callable[[object], object]
@@ -54,34 +54,35 @@ class _Read:
         return dict(self.schema)
 
 
-def _checked(parse: Callable[[str], T], kind: str, what: str) -> Callable[[object], T]:
+def checked(parse: Callable[[str], T], kind: str, what: str) -> Callable[[object], T]:
     """A validator around a parser of text, whose errors keep their kind (``loading`` makes exceptions of them)."""
 
     def validate(value: object) -> T:
         if not isinstance(value, str):
-            raise _problem("value", what)
+            raise problem("value", what)
         try:
             return parse(value)
         except (ValueError, MatcherSyntaxError, TemplateError) as error:
-            raise _problem(kind, str(error)) from error
+            raise problem(kind, str(error)) from error
 
     return validate
 
 
-def _problem(kind: str, message: str) -> PydanticCustomError:
+def problem(kind: str, message: str) -> PydanticCustomError:
+    """What a validator raises; the kind (``value``, ``duration``, ``matcher``, ``template``) decides how it is told."""
     return PydanticCustomError(kind, "{message}", {"message": message})
 
 
 def _duration(value: object) -> timedelta:
     # 120 is a number to YAML; the parser of durations knows best what to say about it.
     text = str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
-    return _checked(parse_duration, "duration", "must be a duration, as in 90s or 1h30m")(text)
+    return checked(parse_duration, "duration", "must be a duration, as in 90s or 1h30m")(text)
 
 
 def _positive_duration(value: object) -> timedelta:
     duration = _duration(value)
     if duration <= timedelta(0):
-        raise _problem("duration", "must be longer than 0s")
+        raise problem("duration", "must be longer than 0s")
     return duration
 
 
@@ -90,34 +91,34 @@ def _matcher(value: object) -> Matcher:
         # `- a = b: c` and `- {a = b}` are maps to YAML.
         key, rest = next(iter(value.items()), ("", None))
         if rest is None:
-            raise _problem("matcher", f"a matcher goes without braces; write: {key}")
-        raise _problem("matcher", f"a matcher that holds `: ` goes in single quotes: '{key}: {rest}'")
-    return _checked(parse_matcher, "matcher", 'a matcher is text: alertname = "X"')(value)
+            raise problem("matcher", f"a matcher goes without braces; write: {key}")
+        raise problem("matcher", f"a matcher that holds `: ` goes in single quotes: '{key}: {rest}'")
+    return checked(parse_matcher, "matcher", 'a matcher is text: alertname = "X"')(value)
 
 
 def _matchers(value: object) -> list[object]:
     if isinstance(value, dict):
         example = next((f"- {key} = {rest}" for key, rest in value.items() if isinstance(rest, str)), "- alertname = X")
-        raise _problem("matcher", f"must be a list of matchers, not a map; write one a line: {example}")
+        raise problem("matcher", f"must be a list of matchers, not a map; write one a line: {example}")
     if isinstance(value, str):
-        raise _problem("matcher", f"must be a list; write [{value}]")
+        raise problem("matcher", f"must be a list; write [{value}]")
     if not isinstance(value, list):
-        raise _problem("matcher", "must be a list of matchers, one a line: - alertname = X")
+        raise problem("matcher", "must be a list of matchers, one a line: - alertname = X")
     return value
 
 
 def _expression(value: object) -> Expression:
-    return _checked(Expression.parse, "template", '`if` is an expression: labels.NAME != ""')(value)
+    return checked(Expression.parse, "template", '`if` is an expression: labels.NAME != ""')(value)
 
 
 def _query(value: object) -> ParamTemplate:
     if isinstance(value, str) and not value.strip():
-        raise _problem("value", "must not be empty")
+        raise problem("value", "must not be empty")
     if isinstance(value, str) and (operator := _top_comparison(value)):
-        raise _problem(
+        raise problem(
             "value", f"the query compares already ({operator}); leave the number to below, above or equals instead"
         )
-    return _checked(lambda text: ParamTemplate.parse(text, kind=TemplateKind.QUERY), "template", "must be text")(value)
+    return checked(lambda text: ParamTemplate.parse(text, kind=TemplateKind.QUERY), "template", "must be text")(value)
 
 
 _PROMQL_TOKEN = re.compile(
@@ -146,60 +147,62 @@ def _top_comparison(query: str) -> str:
 
 def _names(value: object) -> list[object]:
     if isinstance(value, str):
-        raise _problem("value", f"must be a list; write [{value}]")
+        raise problem("value", f"must be a list; write [{value}]")
     if not isinstance(value, list):
-        raise _problem("value", "must be a list of names: [NAME]")
+        raise problem("value", "must be a list of names: [NAME]")
     return value
 
 
-def _text_name(pattern: str, what: str) -> Callable[[object], str]:
+def text_name(pattern: str, what: str) -> Callable[[object], str]:
+    """A reader of names that fit the pattern; ``what`` says which do."""
+
     def parse(text: str) -> str:
         if not re.fullmatch(pattern, text):
             raise ValueError(f"{what}, and is {text[:80]!r}")
         return text
 
-    return _checked(parse, "value", "must be text; put quotes round it")
+    return checked(parse, "value", "must be text; put quotes round it")
 
 
 def _step_name(value: object) -> str:
     if isinstance(value, str) and "-" in value and re.fullmatch("[a-z][a-z0-9_-]*", value):
-        raise _problem("value", f"a step's name has no dashes (steps.NAME.outcome); write {value.replace('-', '_')}")
-    return _text_name("[a-z][a-z0-9_]{0,99}", "a step's name is small letters, digits and _, from a letter on")(value)
+        raise problem("value", f"a step's name has no dashes (steps.NAME.outcome); write {value.replace('-', '_')}")
+    return text_name("[a-z][a-z0-9_]{0,99}", "a step's name is small letters, digits and _, from a letter on")(value)
 
 
 def _percent(value: object) -> int:
-    return _checked(parse_percent, "value", "must be a share, as in 20%")(value)
+    return checked(parse_percent, "value", "must be a share, as in 20%")(value)
 
 
 def _retry(value: object) -> object:
     if isinstance(value, int):
-        raise _problem("value", f"must be a map; write retry: {{attempts: {value}}}")
+        raise problem("value", f"must be a map; write retry: {{attempts: {value}}}")
     return value
 
 
 def _approval(value: object) -> object:
     if isinstance(value, bool):
-        raise _problem("value", "says whom to ask; write approval: {ask: [NAME]}")
+        raise problem("value", "says whom to ask; write approval: {ask: [NAME]}")
     return value
 
 
 def _ladder(value: object) -> object:
     if isinstance(value, str):
-        raise _problem("value", f"must be a map; write ladder: {{within: {value[:20]}}}")
+        raise problem("value", f"must be a map; write ladder: {{within: {value[:20]}}}")
     return value
 
 
 def _undo(value: object) -> object:
     if isinstance(value, str | bool):
         word = value if value in ("resolved", "never") else "never"
-        raise _problem("value", f"must be a map; write undo: {{when: {word}}}")
+        raise problem("value", f"must be a map; write undo: {{when: {word}}}")
     return value
 
 
 def _escalate(value: object) -> object:
     keys = {key for item in (value if isinstance(value, list) else [value]) if isinstance(item, dict) for key in item}
     if isinstance(value, list) or keys & {"action", "steps", "params"}:
-        raise _problem("value", "only tells people; write escalate: {to: [NAME]}, and what acts under steps")
+        raise problem("value", "only tells people; write escalate: {to: [NAME]}, and what acts under steps")
     return value
 
 
@@ -207,26 +210,26 @@ _DURATION_SCHEMA: JsonDict = {"type": "string", "examples": ["90s", "10m", "1h30
 _MATCHER_SCHEMA: JsonDict = {"type": "string", "examples": ["alertname = GPUMemoryLeakSlope", 'container_name != ""']}
 _TEXT_SCHEMA: JsonDict = {"type": "string"}
 
-Duration = Annotated[timedelta, _Read(_duration, _DURATION_SCHEMA)]
-PositiveDuration = Annotated[timedelta, _Read(_positive_duration, _DURATION_SCHEMA)]
-SharePct = Annotated[int, _Read(_percent, {"type": "string", "pattern": "^[0-9]{1,3}%$"})]
-MatcherLine = Annotated[Matcher, _Read(_matcher, _MATCHER_SCHEMA)]
+Duration = Annotated[timedelta, ReadBy(_duration, _DURATION_SCHEMA)]
+PositiveDuration = Annotated[timedelta, ReadBy(_positive_duration, _DURATION_SCHEMA)]
+SharePct = Annotated[int, ReadBy(_percent, {"type": "string", "pattern": "^[0-9]{1,3}%$"})]
+MatcherLine = Annotated[Matcher, ReadBy(_matcher, _MATCHER_SCHEMA)]
 Matchers = Annotated[list[MatcherLine], BeforeValidator(_matchers)]
-Condition = Annotated[Expression, _Read(_expression, _TEXT_SCHEMA)]
-Query = Annotated[ParamTemplate, _Read(_query, _TEXT_SCHEMA)]
-StepName = Annotated[str, _Read(_step_name, {"type": "string", "pattern": "^[a-z][a-z0-9_]*$"})]
+Condition = Annotated[Expression, ReadBy(_expression, _TEXT_SCHEMA)]
+Query = Annotated[ParamTemplate, ReadBy(_query, _TEXT_SCHEMA)]
+StepName = Annotated[str, ReadBy(_step_name, {"type": "string", "pattern": "^[a-z][a-z0-9_]*$"})]
 # A default name is a step's name with up to 19 characters behind it.
 ConditionName = Annotated[
     str,
-    _Read(
-        _text_name("[a-z][a-z0-9_]{0,119}", "a condition's name is small letters, digits and _, from a letter on"),
+    ReadBy(
+        text_name("[a-z][a-z0-9_]{0,119}", "a condition's name is small letters, digits and _, from a letter on"),
         {"type": "string", "pattern": "^[a-z][a-z0-9_]*$"},
     ),
 ]
 Name = Annotated[
     str,
-    _Read(
-        _text_name("[A-Za-z0-9][A-Za-z0-9_.-]{0,99}", "a name is letters, digits, _ . and -"),
+    ReadBy(
+        text_name("[A-Za-z0-9][A-Za-z0-9_.-]{0,99}", "a name is letters, digits, _ . and -"),
         {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_.-]*$"},
     ),
 ]
@@ -238,18 +241,20 @@ Bound = Annotated[float, Field(allow_inf_nan=False)]
 AnyMode = Annotated[Mode, Field(strict=False)]
 
 
-class _Table(BaseModel):
+class Table(BaseModel):
+    """What every map of the formats is: unknown keys refused, nothing turned into another type, frozen."""
+
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-class MaxRunsKeys(_Table):
+class MaxRunsKeys(Table):
     """A limit of runs."""
 
     count: Count = Field(description="At most so many runs that acted.")
     per: PositiveDuration = Field(description="In any window of this length.")
 
 
-class MaxTargetsKeys(_Table):
+class MaxTargetsKeys(Table):
     """A limit of different targets: a count, or a share of a fleet."""
 
     count: Count | None = Field(default=None, description="At most so many different targets.")
@@ -260,11 +265,11 @@ class MaxTargetsKeys(_Table):
     @model_validator(mode="after")
     def _count_or_share(self) -> Self:
         if (self.count is None) == (self.percent is None) or (self.percent is None) != (self.of is None):
-            raise _problem("value", "takes either count, or percent and of")
+            raise problem("value", "takes either count, or percent and of")
         return self
 
 
-class ConditionKeys(_Table):
+class ConditionKeys(Table):
     """A query that gives one number, and what the number is compared with."""
 
     name: ConditionName | None = Field(
@@ -283,10 +288,10 @@ class ConditionKeys(_Table):
 
 def _refuse_comparisons_but_one(given: set[str]) -> None:
     if len(given & {"below", "above", "equals"}) != 1:
-        raise _problem("value", "a condition takes one of below, above, equals")
+        raise problem("value", "a condition takes one of below, above, equals")
 
 
-class VerifyKeys(_Table):
+class VerifyKeys(Table):
     """Whether it helped: a condition that is looked at over time, or that the alert is resolved."""
 
     alert: Literal["resolved"] | None = Field(
@@ -309,17 +314,17 @@ class VerifyKeys(_Table):
     def _alert_or_query(self) -> Self:
         given = self.model_fields_set
         if ("alert" in given) == ("query" in given):
-            raise _problem("value", "takes either alert: resolved, or a query")
+            raise problem("value", "takes either alert: resolved, or a query")
         if "alert" in given:
             if given - {"alert", "within"}:
-                raise _problem("value", "alert: resolved takes only within")
+                raise problem("value", "alert: resolved takes only within")
             return self
         _refuse_comparisons_but_one(given)
         within = self.within or DEFAULT_WITHIN
         settle, holds = self.settle or timedelta(0), self.holds or timedelta(0)
         # What has to hold is looked at first when it has settled, and must be looked at once more in time.
         if settle + holds > within or (holds and settle + holds == within):
-            raise _problem(
+            raise problem(
                 "value",
                 f"settle and holds ({print_duration(settle + holds)}) must be complete inside within"
                 f" ({print_duration(within)}); write a longer within",
@@ -327,7 +332,7 @@ class VerifyKeys(_Table):
         return self
 
 
-class GuardKeys(_Table):
+class GuardKeys(Table):
     """A playbook's own limits."""
 
     cooldown: Duration | None = Field(
@@ -348,7 +353,7 @@ class GuardKeys(_Table):
     )
 
 
-class RetryKeys(_Table):
+class RetryKeys(Table):
     """When a transient failure is tried again; waits double."""
 
     attempts: Count | None = Field(default=None, description="Most attempts in all; alone it has no budget. Default 3.")
@@ -362,18 +367,18 @@ class RetryKeys(_Table):
     @model_validator(mode="after")
     def _waits_in_order(self) -> Self:
         if self.wait is not None and self.max_wait is not None and self.wait > self.max_wait:
-            raise _problem("value", "wait is longer than max_wait")
+            raise problem("value", "wait is longer than max_wait")
         return self
 
 
-class ApprovalKeys(_Table):
+class ApprovalKeys(Table):
     """Who is asked before it acts."""
 
     ask: Names = Field(min_length=1, description="Notification targets.")
     expires: PositiveDuration | None = Field(default=None, description="No answer by then is a no; default 30m.")
 
 
-class UndoKeys(_Table):
+class UndoKeys(Table):
     """When what was done is taken back."""
 
     when: Literal["resolved", "never"] | None = Field(default=None, description="Default by action.")
@@ -388,11 +393,11 @@ class UndoKeys(_Table):
     @model_validator(mode="after")
     def _never_is_never(self) -> Self:
         if self.when == "never" and (extra := self.model_fields_set - {"when"}):
-            raise _problem("value", f"when: never takes nothing back; remove {', '.join(sorted(extra))}")
+            raise problem("value", f"when: never takes nothing back; remove {', '.join(sorted(extra))}")
         return self
 
 
-class StepKeys(_Table):
+class StepKeys(Table):
     """One action with its params."""
 
     name: StepName | None = Field(default=None, description="Unique among the steps; default step_1, step_2, …")
@@ -422,13 +427,13 @@ class StepKeys(_Table):
     )
 
 
-class ToKeys(_Table):
+class ToKeys(Table):
     """Who is told."""
 
     to: Names = Field(description="Names of notification targets; [] for nobody.")
 
 
-class LadderKeys(_Table):
+class LadderKeys(Table):
     """Stages by severity."""
 
     within: PositiveDuration = Field(description="Back within this time: one rung higher than last time.")
@@ -438,14 +443,14 @@ def _rungs_rise(steps: list[StepKeys]) -> list[StepKeys]:
     rungs = [step.rung for step in steps]
     named = [rung for rung in rungs if rung is not None]
     if named and (len(named) < len(rungs) or named != sorted(named) or {*named} != {*range(1, max(named) + 1)}):
-        raise _problem("value", "rungs rise from 1 without gaps, and every step has one or none has")
+        raise problem("value", "rungs rise from 1 without gaps, and every step has one or none has")
     return steps
 
 
 Steps = Annotated[list[StepKeys], Field(min_length=1), AfterValidator(_rungs_rise)]
 
 
-class CaseKeys(_Table):
+class CaseKeys(Table):
     """What a playbook says, and a case may say otherwise."""
 
     owner: str | None = Field(default=None, description="Shown in messages and in the audit.")
@@ -495,7 +500,7 @@ class NamedCaseKeys(CaseKeys):
     @model_validator(mode="after")
     def _ignores_or_acts(self) -> Self:
         if self.ignore is not None and (extra := self.model_fields_set - {"name", "match", "ignore"}):
-            raise _problem("value", f"a case with ignore takes only name and match, not {', '.join(sorted(extra))}")
+            raise problem("value", f"a case with ignore takes only name and match, not {', '.join(sorted(extra))}")
         return self
 
 
@@ -512,14 +517,14 @@ class PlaybookKeys(CaseKeys):
     )
 
 
-class MaxActsKeys(_Table):
+class MaxActsKeys(Table):
     """A limit of disruptive acts over all playbooks."""
 
     count: Count = Field(description="At most so many.")
     per: PositiveDuration = Field(description="In any window of this length.")
 
 
-class BreakerKeys(_Table):
+class BreakerKeys(Table):
     """Trips when too much of a fleet was changed, or too much failed."""
 
     percent: Share = Field(description="At most this share of the fleet is changed.")
@@ -530,7 +535,7 @@ class BreakerKeys(_Table):
     )
 
 
-class PolicyKeys(_Table):
+class PolicyKeys(Table):
     """A site's own limits over all playbooks."""
 
     policy: Name = Field(description="Its name.")
