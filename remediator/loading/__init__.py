@@ -10,7 +10,6 @@ merges and fills in, ``show`` prints back.
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ from pathlib import Path
 from remediator.core.playbook import Playbook, PlaybookSet
 from remediator.errors import DuplicatePlaybookError, PlaybookError, PlaybookSchemaError
 from remediator.loading.build import LoadContext, build_playbook, merge_policies, read_policy
-from remediator.loading.document import MAX_BYTES, Document, read_documents
+from remediator.loading.document import MAX_BYTES, Document, cannot_be_read, read_bytes, read_documents
 from remediator.loading.format import PolicyKeys
 from remediator.loading.read import Problems, suggest
 from remediator.loading.show import effective, json_schema
@@ -95,7 +94,7 @@ def _files(paths: Sequence[Path], problems: list[PlaybookError]) -> list[Path]:
                 path.stat()
                 found = [path]
         except OSError as error:
-            problems.append(_cannot_read(path, error))
+            problems.append(_problem(path, cannot_be_read(error)))
             continue
         for file in found:
             files.setdefault(Path(os.path.realpath(file)), file)  # Path.resolve raises where links go in a circle
@@ -111,24 +110,14 @@ def _is_playbook_file(path: Path) -> bool:
     )
 
 
-def _cannot_read(path: Path, error: OSError) -> PlaybookError:
-    return _problem(path, f"cannot be read: {error.strerror or error}")
-
-
 def _problem(path: Path, message: str) -> PlaybookError:
     return PlaybookSchemaError(message, file=str(path), line=1, column=1)
 
 
 def _documents(file: Path, problems: list[PlaybookError]) -> list[Document]:
-    try:
-        # A pipe in the folder would be waited for until somebody writes into it, a device for ever.
-        with open(file, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)) as stream:
-            if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-                problems.append(_problem(file, "is a pipe or a device; playbooks are read from files alone"))
-                return []
-            data = stream.read(MAX_BYTES + 1)
-    except OSError as error:
-        problems.append(_cannot_read(file, error))
+    data = read_bytes(file, MAX_BYTES)
+    if isinstance(data, str):
+        problems.append(_problem(file, data))
         return []
     documents, found = read_documents(str(file), data)
     problems += found

@@ -10,9 +10,12 @@ quotes; and without recursion, so that no nesting can exhaust the stack.
 from __future__ import annotations
 
 import hashlib
+import os
 import re
+import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path as FilePath
 from typing import Any
 
 from ruamel.yaml import YAML
@@ -143,6 +146,25 @@ class Document:
 def _to_line_end(source: str, start: int) -> str:
     end = source.find("\n", start)
     return source[start:] if end < 0 else source[start:end]
+
+
+def read_bytes(file: FilePath, limit: int) -> bytes | str:
+    """What a file holds, one byte more than ``limit`` at most; or why it cannot be read, for people.
+
+    A pipe would be waited for until somebody writes into it, a device for ever: both are no files.
+    """
+    try:
+        with open(file, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)) as stream:
+            if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+                return "is a pipe or a device, not a file"
+            return stream.read(limit + 1)
+    except OSError as error:
+        return cannot_be_read(error)
+
+
+def cannot_be_read(error: OSError) -> str:
+    """Why not, for people."""
+    return f"cannot be read: {error.strerror or error}"
 
 
 def read_documents(file: str, data: bytes) -> tuple[list[Document], list[PlaybookError]]:

@@ -132,15 +132,15 @@ def a_socket(path: Path) -> None:
 
 
 ODD: dict[str, tuple[Callable[[Path], object], list[str]]] = {
-    "a pipe": (a_pipe, ["x.yaml:1: is a pipe or a device; playbooks are read from files alone"]),
+    "a pipe": (a_pipe, ["x.yaml:1: is a pipe or a device, not a file"]),
     "a socket": (a_socket, ["x.yaml:1: cannot be read: No such device or address"]),
     "a device without end": (
         lambda path: path.symlink_to("/dev/zero"),
-        ["x.yaml:1: is a pipe or a device; playbooks are read from files alone"],
+        ["x.yaml:1: is a pipe or a device, not a file"],
     ),
     "a device that is empty": (
         lambda path: path.symlink_to("/dev/null"),
-        ["x.yaml:1: is a pipe or a device; playbooks are read from files alone"],
+        ["x.yaml:1: is a pipe or a device, not a file"],
     ),
     "a link to itself": (
         lambda path: path.symlink_to(path.name),
