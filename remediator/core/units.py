@@ -30,6 +30,9 @@ _MS = timedelta(milliseconds=1)
 _MAX = timedelta(days=292 * 365)
 _HOW = "write a number and a unit (y w d h m s ms), large to small, as in 1h30m, 90s or 500ms"
 _SHOWN = 40
+DURATION_PATTERN = r"^(0|([0-9]+y)?([0-9]+w)?([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?)$"
+"""What ``parse_duration`` reads, for JSON Schema; that it is not empty and not too long is said elsewhere."""
+
 # Every look at a run reads its plan's durations; there are a few dozen different ones.
 _REMEMBERED = 1024
 

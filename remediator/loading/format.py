@@ -31,7 +31,7 @@ from remediator.core.matcher import Matcher, parse_matcher
 from remediator.core.playbook import OnFailure
 from remediator.core.policy import Mode
 from remediator.core.render import Expression, ParamTemplate, TemplateKind
-from remediator.core.units import parse_duration, parse_percent, print_duration
+from remediator.core.units import DURATION_PATTERN, parse_duration, parse_percent, print_duration
 from remediator.errors import MatcherSyntaxError, TemplateError
 
 DEFAULT_WITHIN = timedelta(minutes=15)
@@ -206,33 +206,71 @@ def _escalate(value: object) -> object:
     return value
 
 
-_DURATION_SCHEMA: JsonDict = {"type": "string", "examples": ["90s", "10m", "1h30m"]}
-_MATCHER_SCHEMA: JsonDict = {"type": "string", "examples": ["alertname = GPUMemoryLeakSlope", 'container_name != ""']}
-_TEXT_SCHEMA: JsonDict = {"type": "string"}
+_HOW_LONG = "a duration is a number and a unit (y w d h m s ms), large to small: 90s, 10m, 1h30m"
+_DURATION_TEXT: JsonDict = {
+    "type": "string",
+    "minLength": 1,
+    "pattern": DURATION_PATTERN,
+    "patternErrorMessage": _HOW_LONG,
+    "examples": ["90s", "10m", "1h30m"],
+}
+_DURATION_SCHEMA: JsonDict = {"anyOf": [_DURATION_TEXT, {"const": 0}]}
+_POSITIVE_DURATION_SCHEMA: JsonDict = {**_DURATION_TEXT, "pattern": DURATION_PATTERN.replace("^", "^(?=.*[1-9])", 1)}
+
+_BARE = r"""[^ \t{}!=~,\\"'`]+"""
+_QUOTED = r"""\"(?:[^"\\]|\\[\s\S])*\""""
+_MATCHER_PATTERN = (
+    rf"^(?![\s\S]*\{{\{{)[\s\x85]*({_BARE}|{_QUOTED})[\s\x85]*(=~|!=|!~|=)[\s\x85]*({_BARE}|{_QUOTED})[\s\x85]*$"
+)
+"""Wider than ``parse_matcher``: which characters are spaces is not the same in every dialect of regexes."""
+
+_MATCHER_SCHEMA: JsonDict = {
+    "type": "string",
+    "pattern": _MATCHER_PATTERN,
+    "patternErrorMessage": "a matcher is LABEL OPERATOR VALUE; the operators are = != =~ !~, each once; a value with"
+    " spaces or commas goes in double quotes",
+    "examples": ["alertname = GPUMemoryLeakSlope", 'container_name != ""', 'err_code =~ "13|31"'],
+}
+_QUERY_SCHEMA: JsonDict = {
+    "type": "string",
+    "pattern": r"[^ \t\r\n]",
+    "examples": ['max(DCGM_FI_DEV_GPU_TEMP{UUID="{{ labels.UUID }}"})'],
+}
+_IF_SCHEMA: JsonDict = {
+    "type": "string",
+    "pattern": r"^(?![\s\S]*\{[{%])[\s\S]*[^ \t\r\n]",
+    "patternErrorMessage": '`if` is an expression, without {{ }}: labels.NAME != ""',
+    "examples": ['annotations.checkpoint_signal != ""', 'steps.restart.outcome == "succeeded"'],
+}
+_WITHOUT_TEMPLATE: JsonDict = {
+    "pattern": r"^(?![\s\S]*\{\{)",
+    "patternErrorMessage": "a template is read in params and query only",
+}
 
 Duration = Annotated[timedelta, ReadBy(_duration, _DURATION_SCHEMA)]
-PositiveDuration = Annotated[timedelta, ReadBy(_positive_duration, _DURATION_SCHEMA)]
-SharePct = Annotated[int, ReadBy(_percent, {"type": "string", "pattern": "^[0-9]{1,3}%$"})]
+PositiveDuration = Annotated[timedelta, ReadBy(_positive_duration, _POSITIVE_DURATION_SCHEMA)]
+SharePct = Annotated[
+    int,
+    ReadBy(_percent, {"type": "string", "pattern": "^([0-9]{1,2}|0[0-9]{2}|100)%$", "examples": ["20%"]}),
+]
 MatcherLine = Annotated[Matcher, ReadBy(_matcher, _MATCHER_SCHEMA)]
 Matchers = Annotated[list[MatcherLine], BeforeValidator(_matchers)]
-Condition = Annotated[Expression, ReadBy(_expression, _TEXT_SCHEMA)]
-Query = Annotated[ParamTemplate, ReadBy(_query, _TEXT_SCHEMA)]
-StepName = Annotated[str, ReadBy(_step_name, {"type": "string", "pattern": "^[a-z][a-z0-9_]*$"})]
+Condition = Annotated[Expression, ReadBy(_expression, _IF_SCHEMA)]
+Query = Annotated[ParamTemplate, ReadBy(_query, _QUERY_SCHEMA)]
+
+
+def _name_schema(pattern: str, what: str, example: str) -> JsonDict:
+    return {"type": "string", "pattern": f"^{pattern}$", "patternErrorMessage": what, "examples": [example]}
+
+
+_STEP_NAME = ("[a-z][a-z0-9_]{0,99}", "a step's name is small letters, digits and _, from a letter on")
 # A default name is a step's name with up to 19 characters behind it.
-ConditionName = Annotated[
-    str,
-    ReadBy(
-        text_name("[a-z][a-z0-9_]{0,119}", "a condition's name is small letters, digits and _, from a letter on"),
-        {"type": "string", "pattern": "^[a-z][a-z0-9_]*$"},
-    ),
-]
-Name = Annotated[
-    str,
-    ReadBy(
-        text_name("[A-Za-z0-9][A-Za-z0-9_.-]{0,99}", "a name is letters, digits, _ . and -"),
-        {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_.-]*$"},
-    ),
-]
+_CONDITION_NAME = ("[a-z][a-z0-9_]{0,119}", "a condition's name is small letters, digits and _, from a letter on")
+_NAME = ("[A-Za-z0-9][A-Za-z0-9_.-]{0,99}", "a name is letters, digits, _ . and -")
+
+StepName = Annotated[str, ReadBy(_step_name, _name_schema(*_STEP_NAME, "checkpoint"))]
+ConditionName = Annotated[str, ReadBy(text_name(*_CONDITION_NAME), _name_schema(*_CONDITION_NAME, "temp_c"))]
+Name = Annotated[str, ReadBy(text_name(*_NAME), _name_schema(*_NAME, "restart-on-leak"))]
 LabelName = Annotated[str, Field(min_length=1)]
 Names = Annotated[list[LabelName], BeforeValidator(_names)]
 Count = Annotated[int, Field(ge=1)]
