@@ -22,7 +22,7 @@ from remediator.loading.format import PolicyKeys
 from remediator.loading.read import Problems, suggest
 from remediator.loading.show import effective, json_schema
 
-__all__ = ["LoadContext", "Loaded", "effective", "json_schema", "load"]
+__all__ = ["LoadContext", "Loaded", "documents_of", "effective", "json_schema", "load"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +81,15 @@ def load(paths: Sequence[Path], *, context: LoadContext) -> Loaded:
         public_url=context.public_url,
     )
     return Loaded(playbook_set=playbook_set, problems=tuple(problems), files=tuple(files))
+
+
+def documents_of(paths: Sequence[Path]) -> dict[Path, list[Document]]:
+    """Playbooks and policies as they are written, unchecked: what could be read of the files that ``load`` would read.
+
+    Returns:
+        The documents of each file. Raises nothing for bad content: ``load`` tells of it.
+    """
+    return {file: _documents(file, []) for file in _files(paths, [])}
 
 
 def _files(paths: Sequence[Path], problems: list[PlaybookError]) -> list[Path]:
