@@ -185,6 +185,10 @@ class LookingAction(Protocol[P]):
         ...
 
 
+LookingActions = Mapping[str, LookingAction[Any]]
+"""By name: enough to load, plan and look with. Nobody who does no more needs what acts."""
+
+
 class Action(LookingAction[P], Protocol[P]):
     """What every action is: it looks, and it acts."""
 

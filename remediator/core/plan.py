@@ -17,7 +17,15 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from remediator.core.action import ALL_LABELS, Action, ActionParams, JsonValue, LookingAction, UndoWhen
+from remediator.core.action import (
+    ALL_LABELS,
+    Action,
+    ActionParams,
+    JsonValue,
+    LookingAction,
+    LookingActions,
+    UndoWhen,
+)
 from remediator.core.alert import Alert
 from remediator.core.condition import Check, Comparison, Condition
 from remediator.core.match import Match, MissingPer, place
@@ -38,9 +46,6 @@ from remediator.core.units import parse_duration, print_duration
 from remediator.errors import MissingValueError, Reason, TemplateError
 
 Actions = Mapping[str, Action[Any]]
-
-LookingActions = Mapping[str, LookingAction[Any]]
-"""Enough to plan with: nobody who only plans needs what acts."""
 
 NAMESPACE = uuid.UUID("7d0a7ff7-52cb-5b5e-9f5d-0d4f4c1c6f3a")
 """Of all ids made here; fixed for ever, or a restart would make other run ids of the same subjects."""
@@ -158,6 +163,16 @@ class Plan:
     def of_rung(self, rung: int) -> tuple[PlannedStep, ...]:
         """The steps of one rung, in order; all where there is no ladder."""
         return tuple(step for step in self.steps if step.rung == rung)
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """All that a Prometheus is asked for it."""
+        checks = [*self.verify, *(check for step in self.steps for check in step.verify)]
+        return (
+            *self.require,
+            *(check.condition for check in checks if check.condition is not None),
+            *(condition for step in self.steps if step.undo is not None for condition in step.undo.require),
+        )
 
     def acts_of(self, rung: int) -> tuple[PlannedStep, ...]:
         """The rung's steps that are not messages and may run."""
@@ -437,14 +452,7 @@ def pack_plan(plan: Plan) -> dict[str, JsonValue]:
         "stop_on_resolve": plan.stop_on_resolve,
         "latched": plan.latched,
         "is_by_hand": plan.is_by_hand,
-        "guard": {
-            "cooldown": print_duration(plan.guard.cooldown),
-            "tell_after": print_duration(plan.guard.tell_after),
-            **_without_none(
-                max_runs=None if plan.guard.max_runs is None else _pack_limit(plan.guard.max_runs),
-                max_targets=None if plan.guard.max_targets is None else _pack_max_targets(plan.guard.max_targets),
-            ),
-        },
+        "guard": pack_guard(plan.guard),
         "steps": [_pack_step(step) for step in plan.steps],
         "verify": [pack_check(check) for check in plan.verify],
         "resolved": [_pack_step(step) for step in plan.resolved],
@@ -463,6 +471,18 @@ def pack_plan(plan: Plan) -> dict[str, JsonValue]:
 def _without_none(**values: JsonValue | None) -> dict[str, JsonValue]:
     """The audit holds no null: what is not there is left out."""
     return {name: value for name, value in values.items() if value is not None}
+
+
+def pack_guard(guard: GuardRules) -> dict[str, JsonValue]:
+    """A playbook's own limits as the log keeps them and a dry run shows them."""
+    return {
+        "cooldown": print_duration(guard.cooldown),
+        "tell_after": print_duration(guard.tell_after),
+        **_without_none(
+            max_runs=None if guard.max_runs is None else _pack_limit(guard.max_runs),
+            max_targets=None if guard.max_targets is None else _pack_max_targets(guard.max_targets),
+        ),
+    }
 
 
 def _pack_limit(limit: Limit) -> dict[str, JsonValue]:

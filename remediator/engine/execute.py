@@ -17,13 +17,22 @@ from typing import Any, cast
 from pydantic import ValidationError
 from tenacity import DoSleep, RetryCallState, RetryError, Retrying, retry_if_exception_type, wait_exponential
 
-from remediator.core.action import Action, ActionParams, Change, JsonValue, Standing, Targeting, UndoableAction
+from remediator.core.action import (
+    Action,
+    ActionParams,
+    Change,
+    JsonValue,
+    LookingActions,
+    Standing,
+    Targeting,
+    UndoableAction,
+)
 from remediator.core.event import EventType, utc_text
 from remediator.core.guard import Word, may_touch
 from remediator.core.lease import How, Lease
 from remediator.core.move import Finish
 from remediator.core.outcome import Effect, Outcome, RunOutcome
-from remediator.core.plan import Actions, LookingActions, PlannedStep, params_of
+from remediator.core.plan import Actions, PlannedStep, params_of
 from remediator.core.policy import Policy
 from remediator.core.render import Context
 from remediator.core.retry import RetryPolicy

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from remediator.core.action import JsonValue, Target, Targeting
+from remediator.core.action import JsonValue, LookingActions, Target, Targeting
 from remediator.core.condition import Condition, Reading
 from remediator.core.event import Event, EventType, utc_text
 from remediator.core.guard import (
@@ -30,7 +30,7 @@ from remediator.core.guard import (
 )
 from remediator.core.move import Finish
 from remediator.core.outcome import RunOutcome
-from remediator.core.plan import Actions, LookingActions, Plan, PlannedStep
+from remediator.core.plan import Actions, Plan, PlannedStep
 from remediator.core.policy import Breaker, Mode, Policy
 from remediator.core.render import Context
 from remediator.core.run import Phase, Run, question_data, rung_key

@@ -18,10 +18,9 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from remediator.core.action import JsonValue, LookingAction, UndoWhen
+from remediator.core.action import JsonValue, LookingAction, LookingActions, UndoWhen
 from remediator.core.condition import Comparison
 from remediator.core.matcher import Matcher
-from remediator.core.plan import LookingActions
 from remediator.core.playbook import (
     Approval,
     Case,
