@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -26,18 +27,21 @@ from remediator.core.alert import RawDelivery
 from remediator.core.event import Event, EventType, RecordedEvent, utc_text
 from remediator.core.lease import OPEN_STATES, PREFIX
 from remediator.core.move import WAITING_FOR
+from remediator.core.playbook import PlaybookSet
 from remediator.core.run import Phase, Run
 from remediator.engine.breaker import Breakers
-from remediator.engine.clock import Clock, SystemClock
+from remediator.engine.clock import Clock, StoryClock, SystemClock
 from remediator.engine.conditions import Conditions
+from remediator.engine.difference import difference
 from remediator.engine.dispatch import Dispatch, Duty
-from remediator.engine.dryrun import Wiring, dry_run
+from remediator.engine.dryrun import Wiring, assumptions, dry_run
 from remediator.engine.execute import UNHEARD, Executor
 from remediator.engine.fleets import Fleets
 from remediator.engine.leases import Leases
 from remediator.engine.life import Life
 from remediator.engine.people import PauseSwitch, People, find_run
 from remediator.engine.pipeline import Pipeline
+from remediator.engine.playtest import Workshop
 from remediator.engine.question import Asked, newest_question, why_not
 from remediator.engine.receive import Intake, Receipt, Receiver
 from remediator.engine.reconcile import SILENCE, Reconciler
@@ -56,7 +60,7 @@ from remediator.settings import (
     read_secret_file,
     secret_values,
 )
-from remediator.store import Connection, audit, breakers, inbox, leases, room, runs, subjects
+from remediator.store import Connection, audit, breakers, inbox, leases, past, room, runs, subjects
 from remediator.store.connection import store_path
 from remediator.store.engine import Store, open_readonly, open_store
 from remediator.store.runs import RunRow
@@ -193,6 +197,19 @@ def read_only_clients(settings: Settings) -> ReadOnlyClients:
     )
 
 
+def story_workshop() -> Workshop:
+    """What playbook tests are played with: the engine itself, alone, on what a story makes for it."""
+
+    def build(settings: Settings, clients: Clients, clock: StoryClock, loaded: Loaded) -> App:
+        return App(settings, clients, clock=clock, load=lambda: loaded, jitter=lambda: 0.0, is_alone=True)
+
+    return Workshop(
+        load=lambda settings, paths: load_playbooks(settings, paths, takes_any_message=not settings.notify),
+        build=build,
+        actions=LOOKING,
+    )
+
+
 class DryApp:
     """Plans and judges; opens the store read-only, where there is one."""
 
@@ -201,36 +218,71 @@ class DryApp:
         self._clients = clients
         self._clock = clock
 
-    def dry_run(self, body: bytes) -> dict[str, Any]:
+    def dry_run(self, body: bytes, *, playbooks: Sequence[Path] = (), at: datetime | None = None) -> dict[str, Any]:
         """What would be done for this delivery.
+
+        Args:
+            playbooks: files and folders to plan with instead of the settings'.
+            at: decided as of this moment, past or to come; None = now. Then the answer has ``at`` and ``assumes`` too.
 
         Raises:
             DecodeError: it is not a delivery.
             PlaybooksRefusedError: the playbooks cannot be loaded.
             StoreError: the store is there and cannot be read.
         """
-        loaded = load_playbooks(self.settings)
+        rules = self._load(playbooks)
+        with self._wired(at) as (wiring, assumed):
+            return dry_run(body, replace(wiring, playbooks=rules)) | assumed
+
+    def difference(self, body: bytes, playbooks: Sequence[Path], *, at: datetime | None = None) -> dict[str, Any]:
+        """What other playbooks than the settings' would change for this delivery; takes and raises as ``dry_run``."""
+        running, others = self._load(()), self._load(playbooks)
+        with self._wired(at) as (wiring, assumed):
+            was = dry_run(body, replace(wiring, playbooks=running))
+            return difference(was, dry_run(body, replace(wiring, playbooks=others))) | assumed
+
+    def _load(self, paths: Sequence[Path]) -> PlaybookSet:
+        loaded = load_playbooks(self.settings, paths)
         if loaded.problems:
             raise PlaybooksRefusedError([str(problem) for problem in loaded.problems])
+        return loaded.playbook_set
 
+    @contextmanager
+    def _wired(self, at: datetime | None) -> Iterator[tuple[Wiring, dict[str, Any]]]:
+        """All but the playbooks, and what the answer says of the moment."""
+        now = self._clock.now()
         conditions = Conditions(self._clients.prometheus)
         wiring = Wiring(
-            playbooks=loaded.playbook_set,
-            actions=REGISTRY,
+            playbooks=PlaybookSet(),
+            actions=LOOKING,
             clients=self._clients,
             conditions=conditions,
             fleets=fleets_of(conditions, self.settings),
-            now=self._clock.now(),
+            now=at or now,
             read=None,
             pause=PauseSwitch(self.settings.pause_file),
         )
         if not self.settings.store_path.exists():
-            return dry_run(body, wiring)
+            yield wiring, {} if at is None else _moment(at, assumptions(at, now, None))
+            return
         store = open_readonly(self.settings.store_url)
         try:
-            return dry_run(body, replace(wiring, read=store.read))
+            if at is None:
+                yield replace(wiring, read=store.read), {}
+            elif at >= now:
+                yield replace(wiring, read=store.read), _moment(at, assumptions(at, now, None))
+            else:
+                with store.read() as conn:  # one snapshot for all: to look back in takes a while
+                    past.look_back(conn, at)
+                    assumed = assumptions(at, now, past.log_begins(conn))
+                    then = replace(wiring, read=lambda: nullcontext(conn), pause=runs.get_pause)
+                    yield then, _moment(at, assumed)
         finally:
             store.close()
+
+
+def _moment(at: datetime, assumed: Sequence[str]) -> dict[str, Any]:
+    return {"at": utc_text(at), "assumes": list(assumed)}
 
 
 class App:
@@ -261,6 +313,8 @@ class App:
         self._store: Store = open_store(settings.store_url, is_scratch=is_alone)
         self._is_stopping = False
         self._dry_runs = threading.BoundedSemaphore(DRY_RUNS)
+        self._looks = read_only_clients(settings)
+        self._asks = Conditions(self._looks.prometheus)  # kept: it remembers who does not answer
         self._rejections: list[datetime] = []
         self._waiting: tuple[float, Mapping[str, int]] = (float("-inf"), {})
         store, recorder, when = self._store, Recorder(self.metrics), self._clock
@@ -665,22 +719,67 @@ class App:
             DecodeError: it is not a delivery.
             RequestError: too many alerts (422), or too many dry runs at a time (503).
         """
-        wiring = Wiring(
-            playbooks=self._reloader.now.playbooks,
-            actions=REGISTRY,
-            clients=read_only_clients(self.settings),
-            conditions=self.conditions,
-            fleets=self._fleets,
-            now=self._clock.now(),
-            read=self._store.read,
-            pause=self._pause,
-        )
         if not self._dry_runs.acquire(blocking=False):
             raise RequestError("other dry runs are under way; ask again in a moment", http_status=503)
         try:
-            return dry_run(body, wiring, limit=DRY_RUN_ALERTS)
+            with self._looking() as wiring:
+                return dry_run(body, wiring, limit=DRY_RUN_ALERTS)
         finally:
             self._dry_runs.release()
+
+    @contextmanager
+    def _looking(self) -> Iterator[Wiring]:
+        """What a dry run may hold of a running engine: nothing that leads to its clients, actions or writer."""
+        store = open_readonly(self.settings.store_url)
+        try:
+            yield Wiring(
+                playbooks=self._reloader.now.playbooks,
+                actions=LOOKING,
+                clients=self._looks,
+                conditions=self._asks,
+                fleets=fleets_of(self._asks, self.settings),
+                now=self._clock.now(),
+                read=store.read,
+                pause=PauseSwitch(self.settings.pause_file),
+            )
+        finally:
+            store.close()
+
+    # -- stories: see ``engine.playtest``
+
+    def dues(self) -> dict[str, datetime]:
+        """When each run and each stack of leases is looked at next, of those that are due at all."""
+        return self._dispatch.dues()
+
+    def events_after(self, seq: int) -> list[RecordedEvent]:
+        """What the log has behind this place, oldest first."""
+        found: list[RecordedEvent] = self._read(lambda conn: audit.list_events(conn, audit.AuditFilter(after_seq=seq)))
+        return found
+
+    def known_run(self, run_id: str) -> tuple[Run, Phase] | None:
+        """A run and where it is; None where there is none of this id."""
+        row = self._read(lambda conn: runs.get_run(conn, run_id))
+        return None if row is None else (self.pipeline.run(run_id), row.phase)
+
+    def lease_ends(self) -> list[datetime]:
+        """The latest ends of what is lent."""
+        rows: list[leases.LeaseRow] = self._read(lambda conn: leases.list_leases(conn, 10_000, is_all=False))
+        ends = [row.lease.opened_at + row.lease.undo.at_most for row in rows if row.lease.kept_at is None]
+        return [*ends, *(row.lease.ends_at for row in rows if row.lease.ends_at is not None)]
+
+    def n_unexpected(self) -> int:
+        """How many errors it met that nobody foresaw."""
+        samples = [one for family in self.metrics.unexpected_errors.collect() for one in family.samples]
+        return int(sum(one.value for one in samples if one.name.endswith("_total")))
+
+    def note_alive(self) -> None:
+        """See ``Life.note_alive``."""
+        self._life.note_alive()
+
+    def halt(self) -> None:
+        """As a kill: nothing is finished; the store's lock goes with the process."""
+        self._life.beat()
+        self._store.close()
 
     # -- gauges
 

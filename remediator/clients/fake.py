@@ -41,6 +41,10 @@ PROMETHEUS = "prometheus"
 """The name of the one Prometheus that every world has."""
 
 
+SOMEBODY = "somebody"
+"""Who silences in a world, beside the engine."""
+
+
 class Fails(StrEnum):
     """How a scripted failure looks; the words that playbook tests use."""
 
@@ -89,6 +93,7 @@ class FakeWorld:
         self._notify_targets: set[str] = set()
         self._takes_any_message = False
         self._failures: dict[str, list[Fails]] = {}
+        self._interrupts: dict[str, BaseException] = {}
         self._away: set[str] = set()
         self._n_cpus: dict[str, int] = {}
         self._seen: dict[str, dict[str, tuple[float, ...] | ActionError]] = {}
@@ -159,6 +164,14 @@ class FakeWorld:
             is_inhibited=is_inhibited,
             receivers=tuple(receivers),
         )
+
+    def mute_alert(self, labels: Mapping[str, str], *, is_muted: bool) -> None:
+        """Let a person silence it, or let no silence be left on it."""
+        muted = [one for one in self._silences.values() if one.labels == labels and one.created_by == SOMEBODY]
+        for one in muted:
+            self.change_silence(one.id, ends_at=self._clock(), status="expired")
+        if is_muted:
+            self._add_silence(labels, self._clock() + timedelta(days=365), SOMEBODY, "maintenance")
 
     def forget_alert(self, labels: Mapping[str, str]) -> None:
         """Let them have it no more, as after its end."""
@@ -264,6 +277,14 @@ class FakeWorld:
         """Let the next calls of this action (``docker.restart``) fail; added to what is scripted already."""
         self._failures.setdefault(call, []).extend([how] * times)
 
+    def interrupt(self, call: str, by: BaseException) -> None:
+        """Let the next call of this action be done, and its caller be torn out of it."""
+        self._interrupts[call] = by
+
+    def has_container(self, host: str, name: str) -> bool:
+        """Whether there is one of this name."""
+        return (host, name) in self._containers
+
     def container(self, host: str, container: str) -> ContainerState:
         """A container by name, or by full or short id.
 
@@ -302,6 +323,8 @@ class FakeWorld:
                 self.add_container(host, state.name, status=state.status, labels=state.labels)
                 raise UnknownEffectError(f"{call}: scripted to be unknown", target=target)
         self._containers[host, state.name] = self._after(call, host, state, args)
+        if call in self._interrupts:
+            raise self._interrupts.pop(call)
         if how is Fails.TIMEOUT_AFTER_EFFECT:
             raise UnknownEffectError(f"{call}: scripted to time out after its effect", target=target)
 
@@ -343,9 +366,16 @@ class FakeWorld:
     def silence(self, url: str, labels: Mapping[str, str], ends_at: datetime, created_by: str, comment: str) -> str:
         """Silence alerts through the Alertmanager of this URL; its id."""
         self._alertmanager_answers(url)
+        how = self._begin("alertmanager.silence", url, dict(labels))
+        silence_id = self._add_silence(labels, ends_at, created_by, comment)
+        if "alertmanager.silence" in self._interrupts:
+            raise self._interrupts.pop("alertmanager.silence")
+        self._end("alertmanager.silence", url, how)
+        return silence_id
+
+    def _add_silence(self, labels: Mapping[str, str], ends_at: datetime, created_by: str, comment: str) -> str:
         self._n_moments += 1
         silence_id = hashlib.sha256(f"silence/{self._n_moments}".encode()).hexdigest()[:32]
-        how = self._begin("alertmanager.silence", url, dict(labels))
         self._silences[silence_id] = ListedSilence(
             id=silence_id,
             labels=dict(labels),
@@ -355,7 +385,6 @@ class FakeWorld:
             created_by=created_by,
             comment=comment,
         )
-        self._end("alertmanager.silence", url, how)
         return silence_id
 
     def expire_silence(self, url: str, silence_id: str) -> None:

@@ -180,6 +180,16 @@ class Case:
     approval: Approval | None = None
     require: tuple[ConditionTemplate, ...] = ()
 
+    @property
+    def conditions(self) -> tuple[ConditionTemplate, ...]:
+        """All that a Prometheus is asked for it."""
+        checks = [*self.verify, *(check for step in self.steps for check in step.verify)]
+        return (
+            *self.require,
+            *(check.condition for check in checks if check.condition is not None),
+            *(condition for step in self.steps if step.undo is not None for condition in step.undo.require),
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Playbook:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from remediator.core.action import JsonValue
-from remediator.core.outcome import Outcome
+from remediator.core.outcome import Outcome, RunOutcome
 
 BEGINS = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 """When a scenario begins, where its file says nothing: any moment will do, so long as it is the same each time."""
@@ -321,7 +321,10 @@ def compare(expected: Sequence[Expectation], happened: Sequence[Happening], neve
 def differences_of(expected: Expectation, happened: Happening) -> tuple[str, ...]:
     """What of a happening is not as expected, for people; () where all is."""
     found = []
-    if expected.kind is not happened.kind or expected.value != happened.value:
+    is_refused = expected.kind is Kind.ENDS and expected.value == RunOutcome.REFUSED.value
+    if (expected.kind, expected.value) != (happened.kind, happened.value) and not (
+        is_refused and happened.kind is Kind.REFUSES
+    ):
         found.append(f"{happened.kind.value} {happened.value}")
     if not expected.at <= happened.at < expected.at + expected.within:
         found.append("at another time")

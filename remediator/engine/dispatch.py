@@ -114,6 +114,11 @@ class Dispatch:
             overdue = waiting | {run_id for run_id, at in self._due.items() if at <= now}
             return len(waiting | self._due.keys()), len(overdue)
 
+    def dues(self) -> dict[str, datetime]:
+        """Run → when it is looked at next, of those that have a due time."""
+        with self._lock:
+            return dict(self._due)
+
     def n_running(self) -> int:
         """Runs that a worker is at."""
         with self._lock:

@@ -70,8 +70,13 @@ class Fleets:
         return found
 
 
+def condition_name(fleet: str) -> str:
+    """Under which name a fleet's size is asked for."""
+    return f"fleet {fleet}"
+
+
 def _question(fleet: Fleet) -> Condition:
-    return Condition(name=f"fleet {fleet.name}", query=fleet.query, comparison=Comparison.ABOVE, bound="0")
+    return Condition(name=condition_name(fleet.name), query=fleet.query, comparison=Comparison.ABOVE, bound="0")
 
 
 def size_of(reading: Reading) -> FleetSize:

@@ -1,0 +1,625 @@
+"""Plays a scenario of a playbook test: the real engine, on a world in memory and a clock that the story moves.
+
+Takes → gives: a ``Scenario`` → a ``Result`` with what was expected and what happened side by side. Every decision is
+the engine's own: the story delivers, breaks and answers, and the audit log says what came of it.
+
+Must never: decide anything that the engine decides, or touch a real neighbour.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, NoReturn, Protocol, cast
+
+from remediator.clients.fake import PROMETHEUS, FakeWorld
+from remediator.clients.fake import Fails as How
+from remediator.clients.ports import Clients, CpuLimit
+from remediator.core.action import JsonValue
+from remediator.core.alert import Alert, RawDelivery
+from remediator.core.decode import decode
+from remediator.core.event import RecordedEvent, utc_text, utc_time
+from remediator.core.happening import happenings
+from remediator.core.lease import ASK_EVERY, PREFIX
+from remediator.core.match import Match, PlaybookIndex
+from remediator.core.move import tell_next_at
+from remediator.core.plan import LookingActions, Plan, make_plan, subject_id
+from remediator.core.playbook import PlaybookSet
+from remediator.core.run import Phase, Run
+from remediator.core.scenario import (
+    Deed,
+    Fails,
+    Line,
+    Nothing,
+    Person,
+    Posts,
+    Restarts,
+    Says,
+    Scenario,
+    ScenarioAlert,
+    Sees,
+    StoryEvent,
+    TestFile,
+    Word,
+    World,
+    compare,
+)
+from remediator.core.units import parse_duration
+from remediator.engine.clock import StoryClock
+from remediator.engine.fleets import condition_name as fleet_key
+from remediator.errors import PlaybookError, RemediatorError, SettingsError
+from remediator.loading import Loaded
+from remediator.settings import Settings, load_settings
+
+SOURCE = "story"
+"""Where a story's deliveries come from, as the log has it."""
+
+QUIET = timedelta(minutes=11)
+"""After so long without an event, what waits has been judged and asked again at least once (at most every 10 minutes),
+and would do nothing new before a time that is known."""
+
+LONGEST = timedelta(days=60)
+"""A story that is not over by then never ends: something comes again and again."""
+
+
+class Engine(Protocol):
+    """The running engine (``app.App``), as far as a story needs it."""
+
+    def prepare(self) -> None: ...
+    def work(self) -> datetime | None: ...
+    def accept(self, raw: RawDelivery) -> Any: ...
+    def halt(self) -> None: ...
+    def note_alive(self) -> None: ...
+    def dues(self) -> Mapping[str, datetime]: ...
+    def events_after(self, seq: int) -> list[RecordedEvent]: ...
+    def known_run(self, run_id: str) -> tuple[Run, Phase] | None: ...
+    def lease_ends(self) -> list[datetime]: ...
+    def n_unexpected(self) -> int: ...
+    def runs(self, limit: int, state: str) -> list[dict[str, Any]]: ...
+    def pause(self, actor: str, reason: str) -> dict[str, Any]: ...
+    def resume(self, actor: str, reason: str) -> dict[str, Any]: ...
+    def approve(self, run_id: str, actor: str, reason: str, question: int = 0) -> dict[str, Any]: ...
+    def deny(self, run_id: str, actor: str, reason: str, question: int = 0) -> dict[str, Any]: ...
+    def cancel(self, run_id: str, actor: str, reason: str) -> dict[str, Any]: ...
+    def settle(self, run_id: str, happened: bool, actor: str, reason: str) -> dict[str, Any]: ...
+    def undo(self, run_id: str, step: str, actor: str, reason: str) -> dict[str, Any]: ...
+    def reset_breaker(self, name: str, actor: str, reason: str) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workshop:
+    """How an engine is made; ``app`` knows.
+
+    Attributes:
+        load: the playbooks and policies of these paths, under these settings.
+        build: an engine with these clients, this clock and this set; not yet prepared.
+        actions: the registry.
+    """
+
+    load: Callable[[Settings, Sequence[Path]], Loaded]
+    build: Callable[[Settings, Clients, StoryClock, Loaded], Engine]
+    actions: LookingActions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """How a scenario went.
+
+    Attributes:
+        lines: expected and happened, side by side; () where there is a problem.
+        problem: why it could not be played to its end, with ``file:line``, "" when it was.
+        events: the audit log that it left.
+        playbooks: what it was played with; None where that could not be loaded.
+        duration_s: of playing it, by the wall clock.
+    """
+
+    file: TestFile
+    scenario: Scenario
+    lines: tuple[Line, ...] = ()
+    problem: str = ""
+    events: tuple[RecordedEvent, ...] = ()
+    playbooks: PlaybookSet | None = None
+    duration_s: float = 0.0
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether all that was expected happened, and nothing else."""
+        return not self.problem and all(line.is_ok for line in self.lines)
+
+
+class StoryError(RemediatorError):
+    """A story asks for what cannot be; the message begins with ``file:line``."""
+
+
+class EngineKilledError(BaseException):
+    """The engine dies here, in the middle of an act. No ``Exception``: nothing in the engine can live through it."""
+
+
+class Stage:
+    """All that the scenarios of one file share: its settings and its playbooks, loaded once."""
+
+    def __init__(self, file: TestFile, workshop: Workshop, folder: Path) -> None:
+        """Load them.
+
+        Args:
+            folder: an empty one, for stores.
+
+        Raises:
+            StoryError: the settings are wrong, or name what is not there.
+            PlaybookError: the first of the playbooks' problems.
+        """
+        self.file = file
+        self.workshop = workshop
+        self.folder = folder
+        self.settings = _settings(file, folder)
+        self.loaded = workshop.load(self.settings, file.paths)
+        for problem in self.loaded.problems:
+            raise problem
+        self.queries = _queries(file, self.loaded.playbook_set, workshop.actions)
+        _check_names(file, self.loaded.playbook_set, self.queries)
+
+    def play(self, scenario: Scenario) -> Result:
+        """Play one scenario from its beginning to its end."""
+        began = time.perf_counter()
+        folder = self.folder / "scenario"
+        folder.mkdir()
+        story = _Story(self, scenario)
+        problem = ""
+        try:
+            story.play()
+        except StoryError as error:
+            problem = str(error)
+        except RemediatorError as error:
+            problem = f"{self.file.file}:{story.line}: {error}"
+        finally:
+            story.close()
+            shutil.rmtree(folder)
+        recorded = tuple(story.events)
+        labels = {name: alert.labels for name, alert in self.file.alerts.items()}
+        happened = happenings([one.event for one in recorded], self.file.begins, labels)
+        lines = () if problem else tuple(compare(scenario.expect, happened, scenario.never))
+        return Result(
+            file=self.file,
+            scenario=scenario,
+            lines=lines,
+            problem=problem,
+            events=recorded,
+            playbooks=self.loaded.playbook_set,
+            duration_s=time.perf_counter() - began,
+        )
+
+
+def play_file(file: TestFile, scenarios: Iterable[Scenario], workshop: Workshop, folder: Path) -> Iterable[Result]:
+    """Play some scenarios of a file, one after the other.
+
+    Args:
+        folder: an empty one, for stores.
+
+    Yields:
+        A result for each, in their order. Raises nothing for what is wrong in files.
+    """
+    try:
+        stage = Stage(file, workshop, folder)
+    except (RemediatorError, PlaybookError) as error:
+        problem = error.located() if isinstance(error, PlaybookError) else str(error)
+        for scenario in scenarios:
+            yield Result(file=file, scenario=scenario, problem=problem)
+        return
+    for scenario in scenarios:
+        yield stage.play(scenario)
+
+
+class _Story:
+    """One scenario under way."""
+
+    def __init__(self, stage: Stage, scenario: Scenario) -> None:
+        file = stage.file
+        self._stage = stage
+        self._scenario = scenario
+        self._clock = StoryClock(file.begins)
+        self._world = FakeWorld(self._clock.now)
+        self._firing: dict[str, datetime] = {}
+        """Alert → since when it fires."""
+        self._was: list[tuple[datetime, str, datetime, datetime | None]] = []
+        """What was ever so of an alert: when it became so, its name, and its beginning and end."""
+        self._engine: Engine | None = None
+        self._down_until = file.begins
+        self._quiet_since = file.begins
+        self.events: list[RecordedEvent] = []
+        self.line = scenario.line
+        self._furnish()
+
+    # -- the story
+
+    def play(self) -> None:
+        """From the beginning until nothing is due any more."""
+        self._start()
+        for event in self._scenario.story:
+            self.line = event.line
+            at = self._stage.file.begins + event.at
+            self._go_to(at)
+            if at < self._down_until:
+                self._refuse("the engine is down at this time")
+            self._quiet_since = at
+            self._happen(event)
+        self.line = self._scenario.line
+        self._go_to(None)
+        if self._engine is not None and self._engine.n_unexpected():
+            self._refuse("the engine met an error that nobody foresaw; its log has it (--log)")
+
+    def close(self) -> None:
+        """End the engine; the world goes with it."""
+        if self._engine is not None:
+            self._read_events()
+            self._engine.halt()
+            self._engine = None
+
+    def _go_to(self, until: datetime | None) -> None:
+        """Let the engine do what is due before a moment, and stand there; None = until nothing is due."""
+        while until is None or self._clock.moment < until:
+            self._work()
+            due = self._due(is_last=until is None)
+            if due is None and until is None:
+                return
+            due = max(due or cast("datetime", until), self._clock.moment + timedelta(milliseconds=1))
+            if until is None and due - self._stage.file.begins > LONGEST:
+                self._refuse(f"the story does not end: something is due for ever ({LONGEST.days} days after its begin)")
+            self._clock.moment = due if until is None else min(due, until)
+            self._engine_of().note_alive()
+
+    def _work(self) -> None:
+        try:
+            self._engine_of().work()
+        except EngineKilledError as killed:
+            self._restart(killed.args[0])
+            self._engine_of().work()
+        self._read_events()
+
+    def _due(self, *, is_last: bool) -> datetime | None:
+        """When the engine has something to do next."""
+        engine, now = self._engine_of(), self._clock.moment
+        dues = engine.dues()
+        if not is_last or now - self._quiet_since < QUIET:
+            return min(dues.values(), default=None)
+        # The story is told, and it is quiet. What waits is judged again and again, and nothing but time can change the
+        # answer: go on to the next moment at which that may be.
+        moments: list[datetime] = []
+        for what, at in dues.items():
+            if what.startswith(PREFIX):
+                moments += [at] if at - now > ASK_EVERY else engine.lease_ends()
+                continue
+            found = engine.known_run(what)
+            if found is None or found[1] is not Phase.WAITING:
+                moments.append(at)
+            else:
+                moments += [*self._lifts(what), *filter(None, [tell_next_at(found[0])])]
+        return min((at for at in moments if at > now), default=None)
+
+    def _lifts(self, run_id: str) -> list[datetime]:
+        """When the rules that a plan waits for lift, as its newest verdict says."""
+        for one in reversed(self.events):
+            if one.event.run_id == run_id and "answers" in one.event.data:
+                answers = cast("Sequence[Mapping[str, str]]", one.event.data["answers"])
+                return [utc_time(answer["lifts_at"]) for answer in answers if answer["lifts_at"]]
+        return []
+
+    def _read_events(self) -> None:
+        new = self._engine_of().events_after(self.events[-1].seq if self.events else 0)
+        if new:
+            self._quiet_since = self._clock.moment
+            self.events += new
+
+    def _happen(self, event: StoryEvent) -> None:
+        for seen in event.sees:
+            self._see(seen)
+        match event.what:
+            case Says():
+                self._say(event.what)
+            case Posts(body=body):
+                self._deliver(body)
+            case Fails() as fails:
+                self._world.fail(fails.action, How(fails.how), times=fails.times)
+            case Restarts(during="") as killed:
+                self._restart(killed.down)
+            case Restarts() as killed:
+                self._world.interrupt(killed.during, EngineKilledError(killed.down))
+            case Person():
+                self._act(event.what)
+            case World():
+                self._change(event.what)
+
+    # -- the engine
+
+    def _engine_of(self) -> Engine:
+        assert self._engine is not None
+        return self._engine
+
+    def _start(self) -> None:
+        stage = self._stage
+        settings = stage.settings.model_copy(update={"store_url": f"sqlite:///{stage.folder}/scenario/r.db"})
+        self._engine = stage.workshop.build(settings, self._world.clients(), self._clock, stage.loaded)
+        self._engine.prepare()
+
+    def _restart(self, down: timedelta) -> None:
+        self._read_events()
+        self._engine_of().halt()
+        self._clock.moment += down
+        self._down_until = self._clock.moment
+        self._start()
+
+    # -- the world
+
+    def _furnish(self) -> None:
+        """The world as it is when the scenario begins."""
+        stage = self._stage
+        if not stage.settings.notify:
+            self._world.take_any_message()
+        for name in stage.settings.notify:
+            self._world.add_notify_target(name)
+        self._world.name_prometheus(list(stage.settings.prometheus.servers))
+        for url in stage.settings.alertmanager.urls:
+            self._world.add_alertmanager(url)
+        for host in stage.settings.docker.hosts:
+            self._world.add_host(host)
+        for world in (stage.file.world, self._scenario.world):
+            self._change(world)
+
+    def _change(self, world: World) -> None:
+        for host, containers in world.docker.items():
+            if isinstance(containers, str):
+                self._world.set_away(host, is_away=containers == "away")
+                continue
+            for name, keys in containers.items():
+                self._change_container(host, name, keys)
+        if isinstance(world.alertmanager, str):
+            for url in self._stage.settings.alertmanager.urls if world.alertmanager else ():
+                self._world.set_away(url, is_away=world.alertmanager == "away")
+            return
+        for name, how in world.alertmanager.items():
+            alert = self._alert(name)
+            self._world.list_alert(alert.labels, is_inhibited=how == "inhibited")
+            self._world.mute_alert(alert.labels, is_muted=how == "silenced")
+
+    def _change_container(self, host: str, name: str, keys: Mapping[str, JsonValue] | str) -> None:
+        there = self._world.has_container(host, name)
+        if isinstance(keys, str):
+            if not there:
+                self._refuse(f"there is no container {name} on {host} that could be {keys}")
+            if keys == "replaced":
+                state = self._world.container(host, name)
+                self._world.add_container(
+                    host, name, status=state.status, labels=state.labels, stop_timeout_s=state.stop_timeout_s,
+                    cpu=state.cpu,
+                )  # fmt: skip
+            else:
+                self._world.remove_container(host, name)
+            return
+        made: dict[str, Any] = {}
+        if "labels" in keys:
+            made["labels"] = keys["labels"]
+        if "stop_timeout" in keys:
+            made["stop_timeout_s"] = int(parse_duration(str(keys["stop_timeout"])).total_seconds())
+        if "cpus" in keys:
+            made["cpu"] = CpuLimit(nano_cpus=int(float(str(keys["cpus"])) * 1e9))
+        if not there:
+            self._world.add_container(host, name, status=str(keys.get("status", "running")), **made)
+            return
+        if "cpu" in made:
+            self._world.set_cpu(host, name, made["cpu"])
+        if "status" in keys:
+            self._world.set_status(host, name, str(keys["status"]))
+
+    def _see(self, seen: Sees) -> None:
+        queries = self._stage.queries.get(seen.name, {})
+        name = fleet_key(seen.name) if seen.name in self._stage.loaded.playbook_set.policy.fleets else seen.name
+        for where in [query for query, alerts in queries.items() if seen.alert in alerts] if seen.alert else [""]:
+            match seen.values:
+                case Nothing.AWAY:
+                    self._world.loses(name, where=where)
+                case Nothing.NOTHING:
+                    self._world.sees(name, where=where)
+                case _:
+                    self._world.sees(name, *seen.values, where=where)
+
+    # -- deliveries
+
+    def _alert(self, name: str) -> ScenarioAlert:
+        return self._stage.file.alerts[name]
+
+    def _say(self, says: Says) -> None:
+        so_at = self._clock.moment - says.late
+        members = [self._member(says.word, name, so_at) for name in says.alerts]
+        group = self._stage.file.group
+        first = self._alert(says.alerts[0]).labels
+        labels = group.get("labels", {"alertname": first.get("alertname", "")})
+        body = {
+            "version": "4",
+            "groupKey": f"{{}}:{json.dumps(labels, sort_keys=True)}",
+            "status": "resolved" if says.word is Word.RESOLVES else "firing",
+            "receiver": group.get("receiver", self._stage.settings.alertmanager.receiver or "remediator"),
+            "groupLabels": labels,
+            "commonLabels": {},
+            "commonAnnotations": {},
+            "externalURL": group.get("external_url", "http://alertmanager:9093"),
+            "truncatedAlerts": says.truncated,
+            "alerts": members,
+        }
+        for _ in range(says.copies):
+            self._deliver(json.dumps(body).encode())
+
+    def _member(self, word: Word, name: str, so_at: datetime) -> dict[str, Any]:
+        alert = self._alert(name)
+        starts_at, ends_at = self._so(word, name, so_at)
+        return {
+            "status": "firing" if ends_at is None else "resolved",
+            "labels": dict(alert.labels),
+            "annotations": dict(alert.annotations),
+            "startsAt": utc_text(starts_at),
+            "endsAt": "0001-01-01T00:00:00Z" if ends_at is None else utc_text(ends_at),
+            "generatorURL": alert.generator_url,
+        }
+
+    def _so(self, word: Word, name: str, so_at: datetime) -> tuple[datetime, datetime | None]:
+        """When an alert began and ended, as it was at a moment."""
+        if word is Word.REPEATS:
+            was = [(begins, ends) for at, which, begins, ends in self._was if which == name and at <= so_at]
+            if not was:
+                self._refuse(f"{name} had not fired {'then' if so_at < self._clock.moment else 'yet'}")
+            return was[-1]
+        if word is Word.FIRES:
+            starts_at, ends_at = so_at, None
+            self._firing[name] = so_at
+        else:
+            if name not in self._firing:
+                self._refuse(f"{name} does not fire, so it cannot be resolved")
+            starts_at, ends_at = self._firing.pop(name), so_at
+        self._was.append((so_at, name, starts_at, ends_at))
+        if self._stage.settings.alertmanager.urls:
+            labels = self._alert(name).labels
+            if word is Word.FIRES:
+                self._world.list_alert(labels)
+            else:
+                self._world.forget_alert(labels)
+        return starts_at, ends_at
+
+    def _deliver(self, body: bytes) -> None:
+        self._engine_of().accept(RawDelivery(received_at=self._clock.moment, source=SOURCE, body=body))
+
+    # -- people
+
+    def _act(self, person: Person) -> None:
+        engine, reason = self._engine_of(), person.reason or f"{person.name} {person.deed.value}"
+        match person.deed:
+            case Deed.PAUSES:
+                engine.pause(person.name, reason)
+            case Deed.RESUMES:
+                engine.resume(person.name, reason)
+            case Deed.RESETS:
+                engine.reset_breaker(person.breaker, person.name, reason)
+            case Deed.APPROVES:
+                engine.approve(self._run_of(person, "asks", "asking"), person.name, reason)
+            case Deed.DENIES:
+                engine.deny(self._run_of(person, "asks", "asking"), person.name, reason)
+            case Deed.CANCELS:
+                engine.cancel(self._run_of(person, "is open", "open"), person.name, reason)
+            case Deed.SETTLES:
+                engine.settle(self._run_of(person, "is unknown", "all"), person.has_happened, person.name, reason)
+            case Deed.UNDOES:
+                engine.undo(self._run_of(person, "has acted", "all"), "", person.name, reason)
+
+    def _run_of(self, person: Person, what: str, state: str) -> str:
+        """The one run that a person can mean."""
+        rows = self._engine_of().runs(10_000, "all" if state == "all" else "open")
+        if state == "asking":
+            rows = [row for row in rows if row["phase"] == Phase.ASKING.value]
+        if person.deed is Deed.SETTLES:
+            rows = [row for row in rows if row["outcome"] == "unknown"]
+        if person.deed is Deed.UNDOES:
+            rows = [row for row in rows if row["has_acted"]]
+        if person.playbook:
+            rows = [row for row in rows if row["playbook"] == person.playbook]
+        if person.alert:
+            labels = dict(self._alert(person.alert).labels)
+            rows = [row for row in rows if dict(self._run(row["run_id"]).plan.labels) == labels]
+        if len(rows) == 1 or (rows and state == "all"):  # the newest of several that are over
+            return str(rows[0]["run_id"])
+        if not rows:
+            self._refuse(f"{person.deed.value}: no run {what} at this time")
+        playbooks = ", ".join(sorted({str(row["playbook"]) for row in rows}))
+        self._refuse(f"{person.deed.value}: {len(rows)} runs could be meant ({playbooks}); add playbook: or alert:")
+
+    def _run(self, run_id: str) -> Run:
+        found = self._engine_of().known_run(run_id)
+        assert found is not None
+        return found[0]
+
+    def _refuse(self, text: str) -> NoReturn:
+        raise StoryError(f"{self._stage.file.file}:{self.line}: {text}")
+
+
+def _settings(file: TestFile, folder: Path) -> Settings:
+    """A bare engine's settings, what the file says over them, and what its world has."""
+    given = dict(file.settings)
+    servers = cast("Mapping[str, Any]", given.get("prometheus", {})).get("servers")
+    hosts = {host for world in _worlds(file) for host in world.docker}
+    docker = cast("dict[str, Any]", given.get("docker", {}))
+    overrides: dict[str, Any] = {
+        **given,
+        "docker": {**docker, "hosts": {host: {"url": "unix:///nowhere"} for host in hosts} | docker.get("hosts", {})},
+        "prometheus": {"servers": servers or {PROMETHEUS: {"url": "http://nowhere:9090"}}},
+        "store_url": f"sqlite:///{folder}/none.db",
+    }
+    try:
+        return load_settings(Path("/dev/null"), {}, overrides)
+    except SettingsError as error:
+        raise StoryError("\n".join(f"{file.file}:1: settings: {line}" for line in str(error).splitlines())) from error
+
+
+def _worlds(file: TestFile) -> Iterable[World]:
+    yield file.world
+    for scenario in file.scenarios:
+        yield scenario.world
+        yield from (event.what for event in scenario.story if isinstance(event.what, World))
+
+
+Queries = Mapping[str, Mapping[str, frozenset[str]]]
+"""Condition → its rendered queries → the alerts whose plans ask them."""
+
+
+def _queries(file: TestFile, playbooks: PlaybookSet, actions: LookingActions) -> Queries:
+    """Which queries the alerts of a file lead to, as the engine will render them."""
+    found: dict[str, dict[str, set[str]]] = {}
+    index = PlaybookIndex(playbooks)
+    for name, alert in file.alerts.items():
+        for plan in _plans(alert, file, index, playbooks, actions):
+            for condition in plan.conditions:
+                found.setdefault(condition.name, {}).setdefault(condition.query, set()).add(name)
+    return {name: {query: frozenset(of) for query, of in queries.items()} for name, queries in found.items()}
+
+
+def _plans(
+    alert: ScenarioAlert, file: TestFile, index: PlaybookIndex, playbooks: PlaybookSet, actions: LookingActions
+) -> Iterable[Plan]:
+    body = {"version": "4", "status": "firing", "alerts": [
+        {"status": "firing", "labels": dict(alert.labels), "annotations": dict(alert.annotations),
+         "startsAt": utc_text(file.begins)}
+    ]}  # fmt: skip
+    decoded: Alert = decode(json.dumps(body).encode(), file.begins).alerts[0]
+    for match in index.match(decoded.labels):
+        if isinstance(match, Match):
+            subject = subject_id(match.playbook.name, match.case.name, match.per_key, "story")
+            yield make_plan(match, decoded, {}, subject=subject, rules=playbooks, actions=actions)[0]
+
+
+def _check_names(file: TestFile, playbooks: PlaybookSet, queries: Queries) -> None:
+    """Refuse values of conditions that nobody asks.
+
+    Raises:
+        StoryError: all of them, with their places.
+    """
+    cases = [case for playbook in playbooks.playbooks for case in playbook.cases]
+    known = {condition.name for case in cases for condition in case.conditions}
+    known |= playbooks.policy.fleets.keys()
+    problems = []
+    for event in (event for scenario in file.scenarios for event in scenario.story):
+        for seen in event.sees:
+            if seen.name not in known:
+                near = difflib.get_close_matches(seen.name, known, n=1)
+                hint = f"; did you mean {near[0]}?" if near else f"; there are: {', '.join(sorted(known))}"
+                problems.append(f"{file.file}:{event.line}: no condition is called {seen.name!r}{hint}")
+            elif seen.alert and not any(seen.alert in of for of in queries.get(seen.name, {}).values()):
+                problems.append(f"{file.file}:{event.line}: nobody asks {seen.name} for {seen.alert}")
+            elif seen.alert and any({seen.alert} < of for of in queries[seen.name].values()):
+                others = next(of - {seen.alert} for of in queries[seen.name].values() if {seen.alert} < of)
+                problems.append(
+                    f"{file.file}:{event.line}: the query of {seen.name} is the same for {seen.alert} and"
+                    f" {', '.join(sorted(others))}: write {seen.name} without the alert's name"
+                )
+    if problems:
+        raise StoryError("\n".join(problems))
