@@ -1,13 +1,15 @@
 """``remediator plan``: a dry run without the engine. Which playbooks match, what they would do, and why, or why not.
 
-Takes → gives: a delivery (a file, stdin, or an alert made of options) → the whole plan with its verdict.
-Must never act: it holds clients that can only look.
+Takes → gives: a delivery (a file, stdin, or an alert made of options) → the whole plan with its verdict, or what other
+playbooks would change of it.
+Must never act: nothing that it holds leads to an action's ``apply`` or to a client that can write.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,29 +17,75 @@ import click
 
 from remediator.cli.alert_options import PAIR, Pair, alert_options, as_map, webhook_body
 from remediator.cli.invocation import Invocation
+from remediator.cli.plan_alert import print_alerts, print_assumptions, print_moment
+from remediator.cli.plan_diff import print_difference
 from remediator.cli.terminal import (
     fold,
     fold_beside,
     json_option,
-    label_text,
     moment_text,
     print_fields,
     print_json,
     say,
     value_text,
 )
+from remediator.core.units import parse_duration
 from remediator.errors import UnreachableError
 
 _STYLES = {"allow": "green", "wait": "yellow", "refuse": "red"}
 
 
+def _moment(ctx: click.Context, param: click.Parameter, value: str | None) -> datetime | None:
+    """``2h`` (that long ago), or a time with its zone: one that is guessed would be hours off and look right."""
+    if value is None:
+        return None
+    try:
+        return datetime.now(UTC) - parse_duration(value)
+    except ValueError:
+        pass
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise click.BadParameter(
+            "write how long ago (2h, 1d12h), or a time with its zone (2026-01-31T14:00:00Z, …+01:00)", ctx, param
+        )
+    return moment.astimezone(UTC)
+
+
 @click.command()
 @click.argument("words", nargs=-1, metavar="[FILE|-] [LABEL=VALUE]...")
 @alert_options
+@click.option(
+    "--playbooks",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    metavar="PATH",
+    help="Plan with this folder or file instead of the settings'; repeatable. Policies among them count, no others.",
+)
+@click.option(
+    "--at",
+    metavar="TIME",
+    callback=_moment,
+    help="Decide as of then: 2h is two hours ago; or a time with its zone, which may lie in the future.",
+)
+@click.option(
+    "--diff",
+    is_flag=True,
+    help="Show what --playbooks would change against what the settings' folders hold.",
+)
 @json_option
 @click.pass_context
 def plan(
-    ctx: click.Context, words: tuple[str, ...], alert: tuple[Pair, ...], annotation: tuple[Pair, ...], as_json: bool
+    ctx: click.Context,
+    words: tuple[str, ...],
+    alert: tuple[Pair, ...],
+    annotation: tuple[Pair, ...],
+    playbooks: tuple[Path, ...],
+    at: datetime | None,
+    diff: bool,
+    as_json: bool,
 ) -> None:
     """Show what would happen for an alert, and why. Nothing is touched.
 
@@ -46,22 +94,35 @@ def plan(
     \b
       remediator plan delivery.json
       remediator plan alertname=GPUMemoryLeakSlope hostname=gpu-07
+      remediator plan delivery.json --playbooks new/ --diff
+      remediator plan delivery.json --at 2h
 
     For each alert: the playbooks that match, their steps on every rung, what would be touched and its state now, what
     each condition says now, who is asked first and what is taken back; the verdict with every reason; and why the other
-    playbooks do not match. Limits are counted from the store as it is now.
+    playbooks do not match. Limits are counted from the store as it is now; with --at as it stood then, and the answer
+    says what it takes for granted.
+
+    Exit code 0: shown, and with --diff: no difference; 1: a member of the delivery has a problem, the playbooks have
+    one, or with --diff: something differs.
     """
+    if diff and not playbooks:
+        raise click.UsageError(
+            "--diff compares with the running set: say what to compare it with, as in --diff --playbooks new/"
+        )
     body = _body(words, alert, annotation)
     from remediator.app import build_dry_app  # only now: it loads everything, and wrong usage is said at once
 
     invocation: Invocation = ctx.obj
-    answer = build_dry_app(invocation.settings_of_here()).dry_run(body)
+    app = build_dry_app(invocation.settings_of_here())
+    answer = app.difference(body, playbooks, at=at) if diff else app.dry_run(body, playbooks=playbooks, at=at)
     if as_json:
         print_json(answer)
+    elif diff:
+        print_difference(answer)
     else:
         print_plan(answer)
     has_problem = bool(answer["bad_alerts"]) or any(item.get("problem") for item in answer["alerts"])
-    ctx.exit(1 if has_problem else 0)
+    ctx.exit(1 if has_problem or answer.get("differs") else 0)
 
 
 def _body(words: tuple[str, ...], alert: tuple[Pair, ...], annotation: tuple[Pair, ...]) -> bytes:
@@ -84,24 +145,14 @@ def print_plan(answer: Mapping[str, Any]) -> None:
     """A dry run's answer for people.
 
     Args:
-        answer: what ``App.dry_run`` gives.
+        answer: what ``App.dry_run`` and ``DryApp.dry_run`` give.
     """
-    for bad in answer["bad_alerts"]:
-        fold(f"alert {bad['index'] + 1} of the delivery is no alert: {bad['problem']}", 0, "red")
-    if not answer["alerts"] and not answer["bad_alerts"]:
-        fold("the delivery holds no alert", 0, "yellow")
-    for number, item in enumerate(answer["alerts"]):
-        if number:
-            say()
-        _print_alert(item)
+    print_moment(answer)
+    print_alerts(answer, _print_alert)
+    print_assumptions(answer)
 
 
 def _print_alert(item: Mapping[str, Any]) -> None:
-    labels = item["labels"]
-    say(f"{labels.get('alertname', '(no alertname)')}  {item['status']}  {item['fingerprint']}", "bold")
-    fold(label_text(labels), 2, "dim")
-    if item.get("problem"):
-        fold(str(item["problem"]), 2, "red")
     for match in item["matches"]:
         say()
         _print_match(match)
@@ -123,8 +174,11 @@ def _print_match(match: Mapping[str, Any]) -> None:
             "subject": value_text(match["per"]),
             "mode": match["mode"],
             "hold": match["hold"],
+            "guard": _guard_text(match.get("guard")),
             "asks first": _approval_text(match.get("approval"), "before each rung" if match.get("ladder") else ""),
             "ladder": _ladder_text(match.get("ladder")),
+            "reports to": ", ".join(match.get("report_to", ())),
+            "escalates to": ", ".join(match.get("escalate_to", ())),
             "fleets": ", ".join(_fleet_text(fleet) for fleet in match.get("fleets", [])),
             "run id": match["run_id"],
         },
@@ -167,6 +221,18 @@ def _approval_text(approval: Mapping[str, Any] | None, when: str) -> str:
 
 def _ladder_text(ladder: Mapping[str, Any] | None) -> str:
     return f"{len(ladder['rungs'])} rungs, one higher when it is back within {ladder['within']}" if ladder else ""
+
+
+def _guard_text(guard: Mapping[str, Any] | None) -> str:
+    if not guard:
+        return ""
+    parts = [f"cooldown {guard['cooldown']}"]
+    if runs := guard.get("max_runs"):
+        parts.append(f"{runs['count']} runs in {runs['per']}")
+    if targets := guard.get("max_targets"):
+        limit = targets["count"] if "count" in targets else f"{targets['percent']} % of {targets['of']} as"
+        parts.append(f"{limit} targets in {targets['per']}")
+    return ", ".join([*parts, f"people told after {guard['tell_after']}"])
 
 
 def _fleet_text(fleet: Mapping[str, Any]) -> str:

@@ -1,7 +1,8 @@
 """A dry run: what would be done for a delivery, and why not more. It cannot act.
 
-The same ``decode``, ``match``, ``make_plan``, ``ask_targets`` and ``judge`` as the real thing, with clients that can
-only look and a store opened read-only. Nothing here holds an object that can change anything.
+The same ``decode``, ``match``, ``make_plan``, ``ask_targets`` and ``judge`` as the real thing, with the looking half of
+each action, clients that can only look and a store opened read-only. Nothing here holds an object that can change
+anything: from a ``Wiring`` none can be reached.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from datetime import datetime
 from typing import Any
 
 from remediator.clients.ports import ReadOnlyClients
-from remediator.core.action import JsonValue
+from remediator.core.action import JsonValue, LookingActions
 from remediator.core.alert import Alert, AlertGroup, AlertStatus
 from remediator.core.condition import Check, Condition, look
 from remediator.core.decode import decode
@@ -21,7 +22,6 @@ from remediator.core.guard import AskedTargets, Facts, RuleAnswer, judge
 from remediator.core.match import IgnoredMatch, Match, MissingPer, PlaybookIndex, explain
 from remediator.core.move import start_rung
 from remediator.core.plan import (
-    Actions,
     Plan,
     PlannedStep,
     Runs,
@@ -29,6 +29,7 @@ from remediator.core.plan import (
     missing_key,
     pack_check,
     pack_condition,
+    pack_guard,
     subject_id,
 )
 from remediator.core.playbook import Approval, PlaybookSet
@@ -49,12 +50,14 @@ class Wiring:
     """What a dry run is made with; nothing in it can act.
 
     Attributes:
+        actions: their looking half.
         clients: the looking side.
+        now: the moment that it is decided as of.
         read: None where there is no store yet: then nothing was ever done.
     """
 
     playbooks: PlaybookSet
-    actions: Actions
+    actions: LookingActions
     clients: ReadOnlyClients
     conditions: Conditions
     fleets: Fleets
@@ -86,6 +89,30 @@ def dry_run(body: bytes, wiring: Wiring, *, limit: int | None = None) -> dict[st
         "alerts": [_alert(alert, group, index, wiring) for alert in group.alerts],
         "bad_alerts": [{"index": bad.index, "problem": bad.problem} for bad in group.bad_alerts],
     }
+
+
+def assumptions(at: datetime, now: datetime, log_begins: datetime | None) -> list[str]:
+    """What a dry run as of another moment takes for granted, for people.
+
+    Args:
+        at: the moment that it is decided as of.
+        log_begins: the time of the first event; None where there is none.
+    """
+    if at >= now:
+        return [
+            "until then nothing else is done, and no pause, breaker, reservation or open subject of now ends",
+            "targets, conditions and fleets are asked now",
+        ]
+    known = [
+        "acts, limits, rungs, breakers, pauses by people, runs at work and what they held: as recorded by then",
+        "targets, conditions and fleets are asked now: nobody can ask them of the past",
+        "the playbooks, policies and settings are those of the files now; a pause file is not recorded, and none is"
+        " taken to have been there",
+    ]
+    if log_begins is None or at < log_begins:
+        since = f"begins at {log_begins.isoformat(timespec='seconds')}" if log_begins is not None else "is empty"
+        known.append(f"the log {since}: nothing was recorded by then, so nothing counts")
+    return known
 
 
 def _alert(alert: Alert, group: AlertGroup, index: PlaybookIndex, wiring: Wiring) -> dict[str, Any]:
@@ -135,6 +162,11 @@ def _match(match: Match | MissingPer, alert: Alert, group: AlertGroup, wiring: W
         "per": dict(plan.per),
         "run_id": plan.run_id,
         "hold": print_duration(plan.hold),
+        "stop_on_resolve": plan.stop_on_resolve,
+        "latched": plan.latched,
+        "guard": pack_guard(plan.guard),
+        "report_to": list(plan.report_to),
+        "escalate_to": list(plan.escalate_to),
         "steps": [],
         "resolved": [],
     }

@@ -407,6 +407,17 @@ class FleetSize(BaseModel):
     problem: str
 
 
+class Guard(BaseModel):
+    """A playbook's own limits."""
+
+    cooldown: Duration
+    tell_after: Annotated[Duration, Field(description="People are told of what has waited for so long.")]
+    max_runs: Annotated[dict[str, int | str] | None, Field(description="How many, `per` how long.")] = None
+    max_targets: Annotated[
+        dict[str, int | str] | None, Field(description="How many, or how many percent `of` a fleet, `per` how long.")
+    ] = None
+
+
 class PlannedRun(BaseModel):
     """What a playbook would do."""
 
@@ -416,6 +427,11 @@ class PlannedRun(BaseModel):
     per: Per
     run_id: RunId
     hold: Duration
+    stop_on_resolve: bool
+    latched: bool
+    guard: Guard
+    report_to: list[str]
+    escalate_to: list[str]
     steps: list[Step]
     resolved: Annotated[list[Step], Field(description="Done once the alert has resolved.")]
     refused: Annotated[Refusal | None, Field(description="Then there is no more than this.")] = None

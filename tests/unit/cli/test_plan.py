@@ -77,13 +77,22 @@ ALERT: dict[str, Any] = {
 }
 
 
+ASKED: list[tuple[str, dict[str, Any]]] = []
+"""What the command asked of the dry engine."""
+
+
 def plan(answer: dict[str, Any], monkeypatch: pytest.MonkeyPatch, *arguments: str, body: bytes | None = None) -> Result:
     """``plan`` with an engine that gives this answer."""
     seen: list[bytes] = []
 
     class DryApp:
-        def dry_run(self, body: bytes) -> dict[str, Any]:
+        def dry_run(self, body: bytes, **asked: Any) -> dict[str, Any]:
             seen.append(body)
+            ASKED.append(("dry_run", asked))
+            return answer
+
+        def difference(self, body: bytes, playbooks: Any, **asked: Any) -> dict[str, Any]:
+            ASKED.append(("difference", {"playbooks": playbooks, **asked}))
             return answer
 
     app = ModuleType("remediator.app")

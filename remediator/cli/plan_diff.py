@@ -1,0 +1,89 @@
+"""``remediator plan --diff``: what other playbooks would change for a delivery, for people.
+
+Takes → gives: what ``engine.difference`` found → what is new (+), gone (-) and different (~), each in a line or two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from remediator.cli.plan_alert import print_alerts, print_assumptions, print_moment
+from remediator.cli.terminal import console, fold, fold_beside, say, value_text
+
+
+def print_difference(answer: Mapping[str, Any]) -> None:
+    """The differences for people.
+
+    Args:
+        answer: what ``DryApp.difference`` gives.
+    """
+    print_moment(answer)
+    print_alerts(answer, _print_alert)
+    print_assumptions(answer)
+    say()
+    if answer["differs"]:
+        fold("the playbooks given differ from the running set (what the settings' folders hold)", 0, "yellow")
+    else:
+        fold("no difference", 0, "green")
+
+
+def _print_alert(item: Mapping[str, Any]) -> None:
+    for match in item["new"]:
+        say()
+        fold(f"+ {_name(match)}: new", 2, "bold green")
+        _print_new(match)
+    for match in item["gone"]:
+        say()
+        fold(f"- {_name(match)}: gone", 2, "bold red")
+        fold(f"subject {value_text(match['per'])}", 4, "dim")
+        for why in match["why"]:
+            fold(why, 4)
+    for match in item["different"]:
+        say()
+        fold(f"~ {_name(match)}: different", 2, "bold yellow")
+        fold(f"subject {value_text(match['per'])}", 4, "dim")
+        for change in match["changes"]:
+            _print_change(change["what"], change["was"], change["will_be"])
+    if item["n_same"]:
+        say()
+        fold(f"= {item['n_same']} the same", 2, "dim")
+
+
+def _name(match: Mapping[str, Any]) -> str:
+    return f"{match['playbook']}, case {match['case']}" if match["case"] else str(match["playbook"])
+
+
+def _print_new(match: Mapping[str, Any]) -> None:
+    fold(f"subject {value_text(match['per'])}", 4, "dim")
+    if refused := match.get("refused"):
+        fold(f"refused ({refused['reason']}): {refused['detail']}", 4, "red")
+        return
+    fold(f"mode {match['mode']}, hold {match['hold']}, verdict: {match['verdict']['word']}", 4)
+    for number, step in enumerate(match["steps"], start=1):
+        rung = f"rung {step['rung']}, " if step["rung"] else ""
+        fold_beside(f"    {number}. ", f"{rung}{step['name']}: {step['describes']}")
+
+
+def _print_change(what: str, was: object, will_be: object) -> None:
+    """On one line where there is room for it, else below each other."""
+    before, after = _text(was), _text(will_be)
+    line = f"{what}: {before} → {after}"
+    if len(line) + 4 <= console().width:
+        fold(line, 4)
+        return
+    fold(f"{what}:", 4)
+    fold_beside("      - ", before, "red")
+    fold_beside("      + ", after, "green")
+
+
+def _text(value: object) -> str:
+    match value:
+        case None:
+            return "(none)"
+        case {"describes": str(describes)}:
+            return describes
+        case {"word": word, "rules": _}:
+            return value_text(word)
+        case _:
+            return value_text(value) or "(empty)"
