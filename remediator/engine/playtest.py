@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, NoReturn, Protocol, cast
+from typing import Any, Protocol, cast
 
 from remediator.clients.fake import PROMETHEUS, FakeWorld
 from remediator.clients.fake import Fails as How
 from remediator.clients.ports import Clients, CpuLimit
-from remediator.core.action import JsonValue
+from remediator.core.action import JsonValue, LookingActions
 from remediator.core.alert import Alert, RawDelivery
 from remediator.core.decode import decode
 from remediator.core.event import RecordedEvent, utc_text, utc_time
@@ -29,7 +29,7 @@ from remediator.core.happening import happenings
 from remediator.core.lease import ASK_EVERY, PREFIX
 from remediator.core.match import Match, PlaybookIndex
 from remediator.core.move import tell_next_at
-from remediator.core.plan import LookingActions, Plan, make_plan, subject_id
+from remediator.core.plan import Plan, make_plan, subject_id
 from remediator.core.playbook import PlaybookSet
 from remediator.core.run import Phase, Run
 from remediator.core.scenario import (
@@ -245,13 +245,13 @@ class _Story:
             at = self._stage.file.begins + event.at
             self._go_to(at)
             if at < self._down_until:
-                self._refuse("the engine is down at this time")
+                raise self._error("the engine is down at this time")
             self._quiet_since = at
             self._happen(event)
         self.line = self._scenario.line
         self._go_to(None)
         if self._engine is not None and self._engine.n_unexpected():
-            self._refuse("the engine met an error that nobody foresaw; its log has it (--log)")
+            raise self._error("the engine met an error that nobody foresaw; its log has it (--log)")
 
     def close(self) -> None:
         """End the engine; the world goes with it."""
@@ -269,7 +269,9 @@ class _Story:
                 return
             due = max(due or cast("datetime", until), self._clock.moment + timedelta(milliseconds=1))
             if until is None and due - self._stage.file.begins > LONGEST:
-                self._refuse(f"the story does not end: something is due for ever ({LONGEST.days} days after its begin)")
+                raise self._error(
+                    f"the story does not end: something is due for ever ({LONGEST.days} days after its begin)"
+                )
             self._clock.moment = due if until is None else min(due, until)
             self._engine_of().note_alive()
 
@@ -390,7 +392,7 @@ class _Story:
         there = self._world.has_container(host, name)
         if isinstance(keys, str):
             if not there:
-                self._refuse(f"there is no container {name} on {host} that could be {keys}")
+                raise self._error(f"there is no container {name} on {host} that could be {keys}")
             if keys == "replaced":
                 state = self._world.container(host, name)
                 self._world.add_container(
@@ -470,14 +472,14 @@ class _Story:
         if word is Word.REPEATS:
             was = [(begins, ends) for at, which, begins, ends in self._was if which == name and at <= so_at]
             if not was:
-                self._refuse(f"{name} had not fired {'then' if so_at < self._clock.moment else 'yet'}")
+                raise self._error(f"{name} had not fired {'then' if so_at < self._clock.moment else 'yet'}")
             return was[-1]
         if word is Word.FIRES:
             starts_at, ends_at = so_at, None
             self._firing[name] = so_at
         else:
             if name not in self._firing:
-                self._refuse(f"{name} does not fire, so it cannot be resolved")
+                raise self._error(f"{name} does not fire, so it cannot be resolved")
             starts_at, ends_at = self._firing.pop(name), so_at
         self._was.append((so_at, name, starts_at, ends_at))
         if self._stage.settings.alertmanager.urls:
@@ -529,18 +531,17 @@ class _Story:
             rows = [row for row in rows if dict(self._run(row["run_id"]).plan.labels) == labels]
         if len(rows) == 1 or (rows and state == "all"):  # the newest of several that are over
             return str(rows[0]["run_id"])
-        if not rows:
-            self._refuse(f"{person.deed.value}: no run {what} at this time")
         playbooks = ", ".join(sorted({str(row["playbook"]) for row in rows}))
-        self._refuse(f"{person.deed.value}: {len(rows)} runs could be meant ({playbooks}); add playbook: or alert:")
+        several = f"{len(rows)} runs could be meant ({playbooks}); add playbook: or alert:"
+        raise self._error(f"{person.deed.value}: {several if rows else f'no run {what} at this time'}")
 
     def _run(self, run_id: str) -> Run:
         found = self._engine_of().known_run(run_id)
         assert found is not None
         return found[0]
 
-    def _refuse(self, text: str) -> NoReturn:
-        raise StoryError(f"{self._stage.file.file}:{self.line}: {text}")
+    def _error(self, text: str) -> StoryError:
+        return StoryError(f"{self._stage.file.file}:{self.line}: {text}")
 
 
 def _settings(file: TestFile, folder: Path) -> Settings:
