@@ -48,7 +48,7 @@ COMMANDS = {
     "incident": "What happened to an alert and what was done, as one timeline.",
     "audit": "Read, verify and export the audit log.",
     "actions": "What actions there are and the params they take.",
-    "schema": "JSON Schema of the playbook or policy format.",
+    "schema": "JSON Schema of playbooks, policies, tests and settings.",
 }
 """Every command and its line in the help. The module and the click command in it bear the command's name."""
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import click
 
+from remediator.actions import REGISTRY
 from remediator.cli.terminal import print_json
+from remediator.loading.schema import SchemaKind, json_schema
 
 
 @click.command()
-@click.argument("what", type=click.Choice(["playbook", "policy"]))
-def schema(what: Literal["playbook", "policy"]) -> None:
-    """Print the JSON Schema of the playbook or policy format.
+@click.argument("what", type=click.Choice([kind.value for kind in SchemaKind]))
+def schema(what: str) -> None:
+    """Print the JSON Schema of playbooks, policies, their tests or the settings.
 
-    An editor with a YAML language server completes and checks with it; remediator check finds more.
+    An editor with a language server for YAML or TOML completes and checks with it; remediator check finds more.
     """
-    from remediator.loading import json_schema
-
-    print_json(json_schema(what))
+    print_json(json_schema(SchemaKind(what), REGISTRY))

@@ -4,7 +4,7 @@ Takes paths and what the site has, gives ``Loaded``. Must never: raise for what 
 not a playbook's, or let a key pass that it does not act on.
 
 ``document`` reads YAML with its places, ``format`` is the format, ``read`` holds the one against the other, ``build``
-merges and fills in, ``show`` prints back.
+merges and fills in, ``show`` prints back; ``schema`` tells editors of it all.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from remediator.loading.build import LoadContext, build_playbook, merge_policies
 from remediator.loading.document import MAX_BYTES, Document, cannot_be_read, read_bytes, read_documents
 from remediator.loading.format import PolicyKeys
 from remediator.loading.read import Problems, suggest
-from remediator.loading.show import effective, json_schema
+from remediator.loading.show import effective
 
-__all__ = ["LoadContext", "Loaded", "documents_of", "effective", "json_schema", "load"]
+__all__ = ["LoadContext", "Loaded", "documents_of", "effective", "load"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

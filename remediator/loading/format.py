@@ -259,8 +259,8 @@ Condition = Annotated[Expression, ReadBy(_expression, _IF_SCHEMA)]
 Query = Annotated[ParamTemplate, ReadBy(_query, _QUERY_SCHEMA)]
 
 
-def _name_schema(pattern: str, what: str, example: str) -> JsonDict:
-    return {"type": "string", "pattern": f"^{pattern}$", "patternErrorMessage": what, "examples": [example]}
+def _name_schema(pattern: str, what: str) -> JsonDict:
+    return {"type": "string", "pattern": f"^{pattern}$", "patternErrorMessage": what}
 
 
 _STEP_NAME = ("[a-z][a-z0-9_]{0,99}", "a step's name is small letters, digits and _, from a letter on")
@@ -268,15 +268,22 @@ _STEP_NAME = ("[a-z][a-z0-9_]{0,99}", "a step's name is small letters, digits an
 _CONDITION_NAME = ("[a-z][a-z0-9_]{0,119}", "a condition's name is small letters, digits and _, from a letter on")
 _NAME = ("[A-Za-z0-9][A-Za-z0-9_.-]{0,99}", "a name is letters, digits, _ . and -")
 
-StepName = Annotated[str, ReadBy(_step_name, _name_schema(*_STEP_NAME, "checkpoint"))]
-ConditionName = Annotated[str, ReadBy(text_name(*_CONDITION_NAME), _name_schema(*_CONDITION_NAME, "temp_c"))]
-Name = Annotated[str, ReadBy(text_name(*_NAME), _name_schema(*_NAME, "restart-on-leak"))]
+StepName = Annotated[str, ReadBy(_step_name, _name_schema(*_STEP_NAME))]
+ConditionName = Annotated[str, ReadBy(text_name(*_CONDITION_NAME), _name_schema(*_CONDITION_NAME))]
+Name = Annotated[str, ReadBy(text_name(*_NAME), _name_schema(*_NAME))]
 LabelName = Annotated[str, Field(min_length=1)]
 Names = Annotated[list[LabelName], BeforeValidator(_names)]
 Count = Annotated[int, Field(ge=1)]
 Share = Annotated[int, Field(ge=1, le=100)]
 Bound = Annotated[float, Field(allow_inf_nan=False)]
 AnyMode = Annotated[Mode, Field(strict=False)]
+
+
+def _without(*keys: str) -> JsonDict:
+    return {"properties": dict.fromkeys(keys, False)}
+
+
+_ONE_COMPARISON: JsonDict = {"oneOf": [{"required": [key]} for key in ("below", "above", "equals")]}
 
 
 class Table(BaseModel):
@@ -295,9 +302,20 @@ class MaxRunsKeys(Table):
 class MaxTargetsKeys(Table):
     """A limit of different targets: a count, or a share of a fleet."""
 
+    model_config = ConfigDict(
+        json_schema_extra={
+            "oneOf": [
+                {"required": ["count"], **_without("percent", "of")},
+                {"required": ["percent", "of"], **_without("count")},
+            ]
+        }
+    )
+
     count: Count | None = Field(default=None, description="At most so many different targets.")
     percent: Share | None = Field(default=None, description="At most this share of the fleet.")
-    of: Name | None = Field(default=None, description="The fleet, by its name in the settings.")
+    of: Name | None = Field(
+        default=None, description="The fleet, by its name in the settings.", examples=["kube_nodes"]
+    )
     per: PositiveDuration = Field(description="In any window of this length.")
 
     @model_validator(mode="after")
@@ -310,8 +328,12 @@ class MaxTargetsKeys(Table):
 class ConditionKeys(Table):
     """A query that gives one number, and what the number is compared with."""
 
+    model_config = ConfigDict(json_schema_extra=_ONE_COMPARISON)
+
     name: ConditionName | None = Field(
-        default=None, description="What tests and messages call it; default require_1, require_2, …"
+        default=None,
+        description="What tests and messages call it; default require_1, require_2, …",
+        examples=["exporter_up"],
     )
     query: Query = Field(description="PromQL that gives one number; {{ }} puts quoted values in.")
     below: Bound | None = Field(default=None, description="Good when the number is smaller.")
@@ -332,20 +354,36 @@ def _refuse_comparisons_but_one(given: set[str]) -> None:
 class VerifyKeys(Table):
     """Whether it helped: a condition that is looked at over time, or that the alert is resolved."""
 
+    model_config = ConfigDict(
+        json_schema_extra={
+            "if": {"required": ["alert"]},
+            "then": _without("name", "query", "below", "above", "equals", "settle", "holds"),
+            "else": {"required": ["query"], **_ONE_COMPARISON},
+        }
+    )
+
     alert: Literal["resolved"] | None = Field(
         default=None, description="Good when the subject is resolved: for where nothing can be measured."
     )
     name: ConditionName | None = Field(
-        default=None, description="What tests and messages call it; default verify_1, verify_2, …"
+        default=None,
+        description="What tests and messages call it; default verify_1, verify_2, …",
+        examples=["memory_ratio"],
     )
     query: Query | None = Field(default=None, description="PromQL that gives one number; {{ }} puts quoted values in.")
     below: Bound | None = Field(default=None, description="Good when the number is smaller.")
     above: Bound | None = Field(default=None, description="Good when the number is larger.")
     equals: Bound | None = Field(default=None, description="Good when the number is this.")
-    settle: Duration | None = Field(default=None, description="Wait first; default 0s.")
-    holds: Duration | None = Field(default=None, description="Must stay so this long; default 0s.")
+    settle: Duration | None = Field(
+        default=None, description="Wait first; default 0s.", json_schema_extra={"default": "0s"}
+    )
+    holds: Duration | None = Field(
+        default=None, description="Must stay so this long; default 0s.", json_schema_extra={"default": "0s"}
+    )
     within: PositiveDuration | None = Field(
-        default=None, description="Must be so within this time after the step, or after the last one; default 15m."
+        default=None,
+        description="Must be so within this time after the step, or after the last one; default 15m.",
+        json_schema_extra={"default": "15m"},
     )
 
     @model_validator(mode="after")
@@ -383,7 +421,9 @@ class GuardKeys(Table):
         description="Runs that acted, per subject; default {count: 3, per: 24h} with a disruptive step, else none.",
     )
     tell_after: PositiveDuration | None = Field(
-        default=None, description="People are told once of a plan that has waited so long for its turn; default 1h."
+        default=None,
+        description="People are told once of a plan that has waited so long for its turn; default 1h.",
+        json_schema_extra={"default": "1h"},
     )
     max_targets: MaxTargetsKeys | None = Field(default=None, description="Different targets changed by this playbook.")
     require: Annotated[list[ConditionKeys], Field(min_length=1)] | None = Field(
@@ -395,9 +435,15 @@ class RetryKeys(Table):
     """When a transient failure is tried again; waits double."""
 
     attempts: Count | None = Field(default=None, description="Most attempts in all; alone it has no budget. Default 3.")
-    wait: Duration | None = Field(default=None, description="Before the second attempt; default 2s.")
-    max_wait: Duration | None = Field(default=None, description="Longest wait between two; default 30s.")
-    jitter: SharePct | None = Field(default=None, description="Change of each wait, either way; default 20%.")
+    wait: Duration | None = Field(
+        default=None, description="Before the second attempt; default 2s.", json_schema_extra={"default": "2s"}
+    )
+    max_wait: Duration | None = Field(
+        default=None, description="Longest wait between two; default 30s.", json_schema_extra={"default": "30s"}
+    )
+    jitter: SharePct | None = Field(
+        default=None, description="Change of each wait, either way; default 20%.", json_schema_extra={"default": "20%"}
+    )
     budget: PositiveDuration | None = Field(
         default=None, description="No attempt starts later than this; alone it has no count. Default 10m."
     )
@@ -412,20 +458,33 @@ class RetryKeys(Table):
 class ApprovalKeys(Table):
     """Who is asked before it acts."""
 
-    ask: Names = Field(min_length=1, description="Notification targets.")
-    expires: PositiveDuration | None = Field(default=None, description="No answer by then is a no; default 30m.")
+    ask: Names = Field(min_length=1, description="Notification targets.", examples=[["oncall"]])
+    expires: PositiveDuration | None = Field(
+        default=None, description="No answer by then is a no; default 30m.", json_schema_extra={"default": "30m"}
+    )
 
 
 class UndoKeys(Table):
     """When what was done is taken back."""
 
+    model_config = ConfigDict(
+        json_schema_extra={
+            "if": {"properties": {"when": {"const": "never"}}, "required": ["when"]},
+            "then": _without("after", "require", "at_most"),
+        }
+    )
+
     when: Literal["resolved", "never"] | None = Field(default=None, description="Default by action.")
-    after: Duration | None = Field(default=None, description="Wait first, and between two; default 10m.")
+    after: Duration | None = Field(
+        default=None, description="Wait first, and between two; default 10m.", json_schema_extra={"default": "10m"}
+    )
     require: Annotated[list[ConditionKeys], Field(min_length=1)] | None = Field(
         default=None, description="Conditions that must hold, asked every minute."
     )
     at_most: PositiveDuration | None = Field(
-        default=None, description="From the act on, the longest that it stays; default 12h."
+        default=None,
+        description="From the act on, the longest that it stays; default 12h.",
+        json_schema_extra={"default": "12h"},
     )
 
     @model_validator(mode="after")
@@ -438,11 +497,13 @@ class UndoKeys(Table):
 class StepKeys(Table):
     """One action with its params."""
 
-    name: StepName | None = Field(default=None, description="Unique among the steps; default step_1, step_2, …")
+    name: StepName | None = Field(
+        default=None, description="Unique among the steps; default step_1, step_2, …", examples=["checkpoint"]
+    )
     condition: Condition | None = Field(
         default=None, alias="if", description="Expression without braces; the step is skipped where it is false."
     )
-    action: str = Field(description="What to do, as `remediator actions` lists it.")
+    action: str = Field(description="What to do, as `remediator actions` lists it.", examples=["docker.restart"])
     params: dict[str, object] | None = Field(default=None, description="The action's params; texts may hold {{ }}.")
     timeout: PositiveDuration | None = Field(
         default=None, description="Of one attempt; default 5m, at least what the params need."
@@ -468,7 +529,7 @@ class StepKeys(Table):
 class ToKeys(Table):
     """Who is told."""
 
-    to: Names = Field(description="Names of notification targets; [] for nobody.")
+    to: Names = Field(description="Names of notification targets; [] for nobody.", examples=[["oncall"]])
 
 
 class LadderKeys(Table):
@@ -491,20 +552,38 @@ Steps = Annotated[list[StepKeys], Field(min_length=1), AfterValidator(_rungs_ris
 class CaseKeys(Table):
     """What a playbook says, and a case may say otherwise."""
 
-    owner: str | None = Field(default=None, description="Shown in messages and in the audit.")
+    owner: str | None = Field(
+        default=None,
+        description="Shown in messages and in the audit.",
+        examples=["ml-platform"],
+        json_schema_extra=_WITHOUT_TEMPLATE,
+    )
     mode: AnyMode | None = Field(
-        default=None, description="enforce; observe plans and judges and never acts; disabled. Default enforce."
+        default=None,
+        description="enforce; observe plans and judges and never acts; disabled. Default enforce.",
+        json_schema_extra={"default": "enforce"},
     )
     per: Annotated[Names, Field(min_length=1)] | None = Field(
-        default=None, description="Labels that say what a run is about; default the whole label set."
+        default=None,
+        description="Labels that say what a run is about; default the whole label set.",
+        examples=[["host", "container_name"]],
+        json_schema_extra={"uniqueItems": True},
     )
     stop_on_resolve: bool | None = Field(
-        default=None, description="Resolved before the next step: the run ends there; default false."
+        default=None,
+        description="Resolved before the next step: the run ends there; default false.",
+        json_schema_extra={"default": False},
     )
     latched: bool | None = Field(
-        default=None, description="The alert ends by itself, the fault does not; default false."
+        default=None,
+        description="The alert ends by itself, the fault does not; default false.",
+        json_schema_extra={"default": False},
     )
-    hold: Duration | None = Field(default=None, description="Act only if it fires still after this; default 0s.")
+    hold: Duration | None = Field(
+        default=None,
+        description="Act only if it fires still after this; default 0s.",
+        json_schema_extra={"default": "0s"},
+    )
     guard: GuardKeys | None = Field(default=None, description="Limits; a case overrides them key by key.")
     steps: Steps | None = Field(default=None, description="What to do, in order.")
     verify: Annotated[list[VerifyKeys], Field(min_length=1)] | None = Field(
@@ -529,10 +608,17 @@ class CaseKeys(Table):
 class NamedCaseKeys(CaseKeys):
     """A variant of a playbook by matcher: the first that matches. It overrides the playbook's keys."""
 
-    name: Name = Field(description="Unique in the playbook.")
+    model_config = ConfigDict(
+        json_schema_extra={"if": {"required": ["ignore"]}, "then": _without(*CaseKeys.model_fields)}
+    )
+
+    name: Name = Field(description="Unique in the playbook.", examples=["app_error"])
     match: Matchers | None = Field(default=None, description="Must all hold; none = whatever is left.")
     ignore: Annotated[str, Field(min_length=1)] | None = Field(
-        default=None, description="Leave these alerts alone, and why."
+        default=None,
+        description="Leave these alerts alone, and why.",
+        examples=["the Xid that caused it has its own alert"],
+        json_schema_extra=_WITHOUT_TEMPLATE,
     )
 
     @model_validator(mode="after")
@@ -545,8 +631,32 @@ class NamedCaseKeys(CaseKeys):
 class PlaybookKeys(CaseKeys):
     """One playbook: which alerts, and what to do about them."""
 
-    playbook: Name = Field(description="Its name, unique among all files.")
-    description: str = Field(default="", description="What it does, for people.")
+    # What cases may add or override is not asked for where there are cases.
+    model_config = ConfigDict(
+        title="remediator playbook",
+        json_schema_extra={
+            "if": {"required": ["cases"]},
+            "then": {
+                "if": {"not": {"required": ["steps"]}},
+                "then": {
+                    "properties": {"cases": {"items": {"anyOf": [{"required": ["steps"]}, {"required": ["ignore"]}]}}}
+                },
+            },
+            "else": {
+                "required": ["steps"],
+                "if": {"required": ["ladder"]},
+                "then": {"properties": {"steps": {"items": {"required": ["rung"]}}}},
+                "else": {"properties": {"steps": {"items": _without("rung")}}},
+            },
+        },
+    )
+
+    playbook: Name = Field(description="Its name, unique among all files.", examples=["restart-on-leak"])
+    description: str = Field(
+        default="",
+        description="What it does, for people.",
+        examples=["Restart a container whose GPU memory grows without falling back."],
+    )
     match: Annotated[Matchers, Field(min_length=1)] = Field(
         description="Alertmanager's matchers, one a line; all must hold."
     )
@@ -566,7 +676,7 @@ class BreakerKeys(Table):
     """Trips when too much of a fleet was changed, or too much failed."""
 
     percent: Share = Field(description="At most this share of the fleet is changed.")
-    of: Name = Field(description="The fleet, by its name in the settings.")
+    of: Name = Field(description="The fleet, by its name in the settings.", examples=["kube_nodes"])
     within: PositiveDuration = Field(description="In any window of this length.")
     or_failures: Count | None = Field(
         default=None, description="Or so many runs end failed, ineffective or unknown in it; default not counted."
@@ -576,13 +686,19 @@ class BreakerKeys(Table):
 class PolicyKeys(Table):
     """A site's own limits over all playbooks."""
 
-    policy: Name = Field(description="Its name.")
+    model_config = ConfigDict(title="remediator policy")
+
+    policy: Name = Field(description="Its name.", examples=["site"])
     protect: Matchers | None = Field(
         default=None, description="A target that any one line fits is never touched; added to the built-in lines."
     )
-    max_concurrent_runs: Count | None = Field(default=None, description="Runs that act at once; default 4.")
+    max_concurrent_runs: Count | None = Field(
+        default=None, description="Runs that act at once; default 4.", json_schema_extra={"default": 4}
+    )
     mode: Literal["enforce", "observe"] | None = Field(
-        default=None, description="enforce, or observe for the whole engine; default enforce."
+        default=None,
+        description="enforce, or observe for the whole engine; default enforce.",
+        json_schema_extra={"default": "enforce"},
     )
     require_label: MatcherLine | None = Field(
         default=None, description="A matcher on the target's own labels: touch nothing that it does not fit."

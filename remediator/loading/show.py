@@ -1,17 +1,15 @@
-"""Playbooks and the format, printed back.
+"""Playbooks, printed back.
 
-Takes a ``Playbook``, gives its YAML with every default filled in, which loads as the same playbook; takes a kind of
-document, gives its JSON Schema for editors. Must never: leave out a key that acts.
+Takes a ``Playbook``, gives its YAML with every default filled in, which loads as the same playbook. Must never: leave
+out a key that acts.
 """
 
 from __future__ import annotations
 
 import re
 from io import StringIO
-from typing import Any, Literal
+from typing import Any
 
-from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
-from pydantic_core import core_schema
 from ruamel.yaml import YAML
 from ruamel.yaml.nodes import ScalarNode
 from ruamel.yaml.representer import SafeRepresenter
@@ -30,7 +28,6 @@ from remediator.core.playbook import (
 from remediator.core.policy import Share
 from remediator.core.retry import RetryPolicy
 from remediator.core.units import print_duration
-from remediator.loading.format import PlaybookKeys, PolicyKeys
 
 
 def effective(playbook: Playbook) -> str:
@@ -171,23 +168,3 @@ def _retry(retry: RetryPolicy) -> dict[str, Any]:
     if retry.budget is not None:
         keys["budget"] = print_duration(retry.budget)
     return keys
-
-
-class _Schema(GenerateJsonSchema):
-    """Without null, which no key takes."""
-
-    def nullable_schema(self, schema: core_schema.NullableSchema) -> JsonSchemaValue:
-        return self.generate_inner(schema["schema"])
-
-    def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
-        shown = super().default_schema(schema)
-        if shown.get("default", ...) is None:
-            del shown["default"]
-        return shown
-
-
-def json_schema(which: Literal["playbook", "policy"]) -> dict[str, Any]:
-    """JSON Schema (2020-12) of one kind of document."""
-    model = PlaybookKeys if which == "playbook" else PolicyKeys
-    schema = model.model_json_schema(by_alias=True, schema_generator=_Schema)
-    return {"$schema": GenerateJsonSchema.schema_dialect, **schema}

@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from jsonschema import Draft202012Validator
 from ruamel.yaml import YAML
 
 from remediator.actions import REGISTRY
@@ -22,7 +21,7 @@ from remediator.core.playbook import Approval, CheckTemplate, ConditionTemplate,
 from remediator.core.policy import Breaker, Fleet, Limit, Mode, Policy, Share
 from remediator.core.retry import RetryPolicy
 from remediator.errors import PlaybookError
-from remediator.loading import LoadContext, Loaded, effective, json_schema, load
+from remediator.loading import LoadContext, Loaded, effective, load
 
 ROOT = Path(__file__).parents[2]
 WHOLE = ROOT / "tests/data/whole_format.yaml"
@@ -777,38 +776,3 @@ def repr_without(value: Any, left_out: set[str]) -> Any:
     if isinstance(value, dict):
         return {key: repr_without(item, left_out) for key, item in value.items()}
     return value
-
-
-@pytest.mark.parametrize("text", [FULL, CASES])
-def test_json_schema_when_a_playbook_loads_then_it_fits_the_schema(text: str) -> None:
-    schema = json_schema("playbook")
-    Draft202012Validator.check_schema(schema)
-    document = YAML(typ="safe", pure=True).load(text)
-    assert [error.message for error in Draft202012Validator(schema).iter_errors(document)] == []
-
-
-def test_json_schema_when_a_file_has_every_key_then_it_fits() -> None:
-    for document in YAML(typ="safe", pure=True).load_all(WHOLE.read_text("utf-8")):
-        schema = json_schema("playbook" if "playbook" in document else "policy")
-        assert [error.message for error in Draft202012Validator(schema).iter_errors(document)] == []
-
-
-def test_json_schema_when_a_key_is_unknown_then_it_does_not_fit() -> None:
-    document = {**YAML(typ="safe", pure=True).load(FULL), "nope": {}}
-    (error,) = Draft202012Validator(json_schema("playbook")).iter_errors(document)
-    assert "nope" in error.message
-
-
-def test_json_schema_when_for_a_policy_then_has_its_keys() -> None:
-    schema = json_schema("policy")
-    assert set(schema["properties"]) == {
-        *("policy", "protect", "require_label", "max_concurrent_runs", "max_disruptive_acts", "breaker", "mode"),
-    }
-    assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
-
-
-@pytest.mark.parametrize("which", ["playbook", "policy"])
-def test_json_schema_when_read_then_every_key_is_described(which: Any) -> None:
-    schema = json_schema(which)
-    tables = [schema, *(table for table in schema["$defs"].values() if "properties" in table)]
-    assert [key for table in tables for key, field in table["properties"].items() if not field.get("description")] == []
