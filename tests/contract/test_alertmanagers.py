@@ -128,8 +128,8 @@ def test_create_when_an_alert_fires_then_it_is_muted_by_that_silence_and_listed(
     def by_labels() -> dict[str, Any]:
         return {alert.labels["hostname"]: alert for alert in world.reader.alerts()}
 
-    wait_until(lambda: by_labels()[labels["hostname"]].silenced_by == (silence.id,), "the alert is muted", 10)
-    wait_until(lambda: by_labels()["other"].is_active, "the other is not", 10)
+    wait_until(lambda: by_labels()[labels["hostname"]].silenced_by == (silence.id,), "the alert is muted", 60)
+    wait_until(lambda: by_labels()["other"].is_active, "the other is not", 60)
     assert (by_labels()[labels["hostname"]].is_active, by_labels()["other"].silenced_by) == (False, ())
 
 

@@ -22,9 +22,9 @@ def test_alertmanager_when_an_alert_is_pushed_and_resolved_then_the_receiver_get
 ) -> None:
     alertmanager = alertmanager_factory(f"{webhook_receiver.url}/hook", version=version)
     alertmanager.push(LEAK, {"summary": "leaks"})
-    wait_until(lambda: webhook_receiver.seen(**LEAK) == ["firing"], "the firing alert is delivered", 10)
+    wait_until(lambda: webhook_receiver.seen(**LEAK) == ["firing"], "the firing alert is delivered", 60)
     alertmanager.resolve(LEAK)
-    wait_until(lambda: webhook_receiver.seen(**LEAK) == ["firing", "resolved"], "the resolved one too", 10)
+    wait_until(lambda: webhook_receiver.seen(**LEAK) == ["firing", "resolved"], "the resolved one too", 60)
     first = webhook_receiver.received[0]
     assert (first.path, first.headers["User-Agent"].startswith(f"Alertmanager/{version}")) == ("/hook", True)
 
@@ -36,7 +36,7 @@ def test_alertmanager_when_given_a_token_file_then_it_sends_the_token(
     token_file = tmp_path / "token"
     token_file.write_text("s3cret")
     alertmanager_factory(webhook_receiver.url, version=version, token_file=token_file).push(LEAK)
-    wait_until(lambda: len(webhook_receiver.received) == 1, "the alert is delivered", 10)
+    wait_until(lambda: len(webhook_receiver.received) == 1, "the alert is delivered", 60)
     assert webhook_receiver.received[0].headers["Authorization"] == "Bearer s3cret"
 
 
@@ -46,11 +46,11 @@ def test_alertmanager_when_killed_and_started_again_then_it_delivers_the_same_al
 ) -> None:
     alertmanager = alertmanager_factory(webhook_receiver.url, version=version)
     alertmanager.push(LEAK)
-    wait_until(lambda: webhook_receiver.seen(**LEAK) == ["firing"], "the alert is delivered", 10)
+    wait_until(lambda: webhook_receiver.seen(**LEAK) == ["firing"], "the alert is delivered", 60)
     alertmanager.kill()
     alertmanager.start()
     alertmanager.push(LEAK)
-    wait_until(lambda: webhook_receiver.seen(**LEAK) == ["firing", "firing"], "it is delivered again", 10)
+    wait_until(lambda: webhook_receiver.seen(**LEAK) == ["firing", "firing"], "it is delivered again", 60)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -78,7 +78,7 @@ def test_prometheus_when_a_rule_holds_then_alertmanager_delivers_its_alert_and_i
     prometheus = prometheus_factory(
         rules=rules, targets={"gpu": [metrics_page.address]}, alertmanager_urls=[alertmanager.url]
     )
-    wait_until(lambda: webhook_receiver.seen(alertname="Hot") == ["firing"], "the alert is delivered", 15)
+    wait_until(lambda: webhook_receiver.seen(alertname="Hot") == ["firing"], "the alert is delivered", 60)
     assert prometheus.value("gpu_temp") == 91
     metrics_page.text = 'gpu_temp{hostname="gpu-07"} 40\n'
-    wait_until(lambda: webhook_receiver.seen(alertname="Hot") == ["firing", "resolved"], "its end is delivered", 15)
+    wait_until(lambda: webhook_receiver.seen(alertname="Hot") == ["firing", "resolved"], "its end is delivered", 60)

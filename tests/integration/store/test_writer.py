@@ -173,7 +173,7 @@ def test_write_when_too_many_wait_then_is_refused_at_once(url: str, monkeypatch:
         began = time.monotonic()
         with pytest.raises(StoreUnavailableError, match="overloaded"):
             store.write(put("one too many"))
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < 10, "others wait 30 s"
     store.close()
 
 

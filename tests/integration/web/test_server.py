@@ -178,11 +178,13 @@ def test_server_when_answering_then_it_does_not_say_what_it_is_made_of(serve: Se
 
 def test_answer_when_on_one_connection_then_it_does_not_wait_for_acknowledgements(serve: Serve) -> None:
     address = serve().running.address
-    started = time.monotonic()
-    _posts(address, 20)
+    tries = []
+    for _ in range(5):
+        started = time.monotonic()
+        _posts(address, 20)
+        tries.append(time.monotonic() - started)
 
-    # 40 ms each with Nagle's algorithm.
-    assert time.monotonic() - started < 0.6
+    assert min(tries) < 0.6, "with Nagle's algorithm each of the 20 takes 40 ms, however quiet the machine is"
 
 
 @pytest.fixture
