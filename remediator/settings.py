@@ -32,14 +32,16 @@ from pydantic import (
     JsonValue,
     SecretStr,
     ValidationError,
+    WithJsonSchema,
     field_validator,
 )
+from pydantic.config import JsonDict
 from pydantic_settings import BaseSettings, EnvSettingsSource, InitSettingsSource, SettingsConfigDict
 
 from remediator.core.action import TargetKind
 from remediator.core.playbook import LabelMap
 from remediator.core.policy import Fleet
-from remediator.core.units import parse_duration
+from remediator.core.units import DURATION_PATTERN, parse_duration
 from remediator.errors import SettingsError
 
 DEFAULT_CONFIG = Path("remediator.toml")
@@ -121,11 +123,43 @@ def _duration(value: object) -> object:
     return parse_duration(value)
 
 
-Duration = Annotated[timedelta, BeforeValidator(_duration)]
-Texts = Annotated[tuple[str, ...], BeforeValidator(_split)]
-Paths = Annotated[tuple[Path, ...], BeforeValidator(_split)]
-Urls = Annotated[tuple[SecretStr, ...], BeforeValidator(_split_urls)]
-Roles = Annotated[tuple[Role, ...], BeforeValidator(_split), Field(min_length=1)]
+def _list_schema(items: JsonDict, **more: int) -> WithJsonSchema:
+    return WithJsonSchema({"anyOf": [{"type": "array", "items": items, **more}, {"type": "string"}]})
+
+
+_TEXT: JsonDict = {"type": "string"}
+# Each fits whatever its validator takes, and says to an editor what that is.
+_HTTP = "[\\x00-\\x20]*[Hh][Tt][Tt][Pp][Ss]?://"
+_BASE_URL: JsonDict = {"pattern": f"^{_HTTP}[^/?#@:][^/?#@]*(/[^?#]*)?[?]?#?$", "examples": ["http://prometheus:9090"]}
+_PORT = "([0-9]{1,4}|[0-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
+_DOCKER_URL = (
+    "^([Uu][Nn][Ii][Xx]:///+[^/?#]|[Tt][Cc][Pp]://(?![^/?#]*:[^/?#]*@).*:[0-9]+/?$|[Ss][Ss][Hh]://(?![^/?#]*:[^/?#]*@))"
+)
+_DURATION: JsonDict = {
+    "type": "string",
+    "pattern": DURATION_PATTERN.replace("^", "^(?=.*[1-9])", 1),
+    "examples": ["30s", "5m", "9h"],
+}
+
+_SIZE_SCHEMA: JsonDict = {
+    "type": ["integer", "string"],
+    "minimum": 1024,
+    "pattern": r"^[ \t]*[0-9]+[ \t]*(|B|KiB|MiB|GiB)[ \t]*$",
+    "examples": ["16MiB"],
+}
+_ONE_WAY_IN: JsonDict = {"not": {"required": ["token_file", "username"], "properties": {"username": {"minLength": 1}}}}
+
+Duration = Annotated[timedelta, BeforeValidator(_duration), WithJsonSchema(_DURATION)]
+Texts = Annotated[tuple[str, ...], BeforeValidator(_split), _list_schema(_TEXT)]
+Paths = Annotated[tuple[Path, ...], BeforeValidator(_split), _list_schema(_TEXT)]
+Urls = Annotated[tuple[SecretStr, ...], BeforeValidator(_split_urls), _list_schema(_TEXT)]
+BaseUrls = Annotated[tuple[str, ...], BeforeValidator(_split), _list_schema({**_TEXT, **_BASE_URL})]
+Roles = Annotated[
+    tuple[Role, ...],
+    BeforeValidator(_split),
+    Field(min_length=1),
+    _list_schema({**_TEXT, "enum": [role.value for role in Role]}, minItems=1),
+]
 
 
 class _Table(BaseModel):
@@ -135,19 +169,34 @@ class _Table(BaseModel):
 class TokenSettings(_Table):
     """A bearer token. Two entries, or two lines in one file, are valid at once: rotation needs no restart."""
 
-    name: str = Field(min_length=1, description="Who this is; the audit records it as the actor.")
-    roles: Roles = Field(description="What it may do: deliver, view, operate.")
-    file: Path = Field(description="File with the token, one a line; read again when it changes.")
+    name: str = Field(
+        min_length=1, description="Who this is; the audit records it as the actor.", examples=["alertmanager"]
+    )
+    roles: Roles = Field(
+        description="What it may do: deliver, view, operate.", examples=[["deliver"], ["view", "operate"]]
+    )
+    file: Path = Field(
+        description="File with the token, one a line; read again when it changes.",
+        examples=["/etc/remediator/deliver.token"],
+    )
 
 
 class BasicSettings(_Table):
     """HTTP basic."""
 
     username: str = Field(
-        min_length=1, pattern=r"^[^:]+$", description="User name; the audit records it as the actor. No colon."
+        min_length=1,
+        pattern=r"^[^:]+$",
+        description="User name; the audit records it as the actor. No colon.",
+        examples=["alertmanager"],
     )
-    roles: Roles = Field(description="What it may do: deliver, view, operate.")
-    password_file: Path = Field(description="File with the password, one a line; read again when it changes.")
+    roles: Roles = Field(
+        description="What it may do: deliver, view, operate.", examples=[["deliver"], ["view", "operate"]]
+    )
+    password_file: Path = Field(
+        description="File with the password, one a line; read again when it changes.",
+        examples=["/etc/remediator/password"],
+    )
 
 
 class AuthSettings(_Table):
@@ -172,10 +221,29 @@ class LabelMapSettings(_Table):
 class DockerHostSettings(_Table):
     """One Docker engine, by the name that alerts give for its host."""
 
-    url: str = Field(description="unix:///var/run/docker.sock, tcp://host:2376 or ssh://user@host.")
-    tls_ca: Path | None = Field(default=None, description="CA that signed the Docker engine's certificate.")
-    tls_cert: Path | None = Field(default=None, description="Our client certificate.")
-    tls_key: Path | None = Field(default=None, description="Our client key.")
+    model_config = ConfigDict(
+        json_schema_extra={
+            "if": {"anyOf": [{"required": ["tls_ca"]}, {"required": ["tls_cert"]}]},
+            "then": {"properties": {"url": {"pattern": "^tcp://"}}},
+        }
+    )
+
+    url: str = Field(
+        description="unix:///var/run/docker.sock, tcp://host:2376 or ssh://user@host.",
+        examples=["unix:///var/run/docker.sock", "tcp://gpu-07.example:2376", "ssh://remediator@gpu-07.example"],
+        json_schema_extra={"pattern": _DOCKER_URL},
+    )
+    tls_ca: Path | None = Field(
+        default=None,
+        description="CA that signed the Docker engine's certificate.",
+        examples=["/etc/remediator/docker/ca.pem"],
+    )
+    tls_cert: Path | None = Field(
+        default=None, description="Our client certificate.", examples=["/etc/remediator/docker/cert.pem"]
+    )
+    tls_key: Path | None = Field(
+        default=None, description="Our client key.", examples=["/etc/remediator/docker/key.pem"]
+    )
 
     @field_validator("url")
     @classmethod
@@ -195,22 +263,38 @@ class DockerHostSettings(_Table):
 class DockerSettings(_Table):
     """Docker engines to act on."""
 
-    hosts: dict[str, DockerHostSettings] = Field(default_factory=dict, description="Docker engines by host name.")
+    hosts: dict[str, DockerHostSettings] = Field(
+        default_factory=dict,
+        description="Docker engines by host name.",
+        examples=[{"gpu-07": {"url": "unix:///var/run/docker.sock"}}],
+    )
 
 
 class AlertmanagerSettings(_Table):
     """Alertmanagers to ask what fires. Without any the engine knows only what it is sent."""
 
-    urls: Texts = Field(
-        default=(), description="Base URLs, all that deliver here: http://alertmanager:9093. All of an HA pair."
+    model_config = ConfigDict(json_schema_extra=_ONE_WAY_IN)
+
+    urls: BaseUrls = Field(
+        default=(),
+        description="Base URLs, all that deliver here: http://alertmanager:9093. All of an HA pair.",
+        examples=[["http://alertmanager:9093"]],
     )
     receiver: str = Field(
-        default="", description="Name of the receiver that delivers here; needed to notice what was never delivered."
+        default="",
+        description="Name of the receiver that delivers here; needed to notice what was never delivered.",
+        examples=["remediator"],
     )
-    token_file: Path | None = Field(default=None, description="File with a bearer token for the API.")
-    username: str = Field(default="", description="For HTTP basic.")
-    password_file: Path | None = Field(default=None, description="File with the password for HTTP basic.")
-    tls_ca: Path | None = Field(default=None, description="CA that signed the Alertmanagers' certificates.")
+    token_file: Path | None = Field(
+        default=None, description="File with a bearer token for the API.", examples=["/etc/remediator/api.token"]
+    )
+    username: str = Field(default="", description="For HTTP basic.", examples=["remediator"])
+    password_file: Path | None = Field(
+        default=None, description="File with the password for HTTP basic.", examples=["/etc/remediator/api.password"]
+    )
+    tls_ca: Path | None = Field(
+        default=None, description="CA that signed the Alertmanagers' certificates.", examples=["/etc/remediator/ca.pem"]
+    )
 
     @field_validator("urls")
     @classmethod
@@ -221,11 +305,22 @@ class AlertmanagerSettings(_Table):
 class PrometheusServerSettings(_Table):
     """One Prometheus to ask, by the name of the cluster that it watches."""
 
-    url: str = Field(description="Base URL, with its path where it has one: http://prometheus:9090.")
-    token_file: Path | None = Field(default=None, description="File with a bearer token for the API.")
-    username: str = Field(default="", description="For HTTP basic.")
-    password_file: Path | None = Field(default=None, description="File with the password for HTTP basic.")
-    tls_ca: Path | None = Field(default=None, description="CA that signed its certificate.")
+    model_config = ConfigDict(json_schema_extra=_ONE_WAY_IN)
+
+    url: str = Field(
+        description="Base URL, with its path where it has one: http://prometheus:9090.",
+        json_schema_extra=_BASE_URL,
+    )
+    token_file: Path | None = Field(
+        default=None, description="File with a bearer token for the API.", examples=["/etc/remediator/api.token"]
+    )
+    username: str = Field(default="", description="For HTTP basic.", examples=["remediator"])
+    password_file: Path | None = Field(
+        default=None, description="File with the password for HTTP basic.", examples=["/etc/remediator/api.password"]
+    )
+    tls_ca: Path | None = Field(
+        default=None, description="CA that signed its certificate.", examples=["/etc/remediator/ca.pem"]
+    )
 
     @field_validator("url")
     @classmethod
@@ -245,9 +340,17 @@ class PrometheusSettings(_Table):
 class FleetSettings(_Table):
     """Targets of one kind under a name, so that limits can be shares of them: how many are there?"""
 
+    model_config = ConfigDict(
+        json_schema_extra={
+            "not": {"required": ["size", "query"], "properties": {"query": {"pattern": "[^ \\t\\r\\n]"}}}
+        }
+    )
+
     kind: TargetKind = Field(description="What it counts: container, node, pod or gpu.")
     size: Annotated[int, Field(ge=1)] | None = Field(default=None, description="How many there are.")
-    query: str = Field(default="", description="PromQL that gives their number, instead of size.")
+    query: str = Field(
+        default="", description="PromQL that gives their number, instead of size.", examples=["count(kube_node_info)"]
+    )
 
 
 class ReconcileSettings(_Table):
@@ -262,9 +365,16 @@ class ReconcileSettings(_Table):
 class NotifySettings(_Table):
     """Where messages go: apprise URLs, from one of three places. All of them are secrets."""
 
-    urls: Urls = Field(default=(), description="apprise URLs.")
-    urls_file: Path | None = Field(default=None, description="File with apprise URLs, one a line.")
-    urls_env: str = Field(default="", description="Name of a variable with apprise URLs (not one of REMEDIATOR_…).")
+    urls: Urls = Field(default=(), description="apprise URLs.", examples=[["mailto://user:password@example.org"]])
+    urls_file: Path | None = Field(
+        default=None, description="File with apprise URLs, one a line.", examples=["/etc/remediator/notify-oncall"]
+    )
+    urls_env: str = Field(
+        default="",
+        description="Name of a variable with apprise URLs (not one of REMEDIATOR_…).",
+        examples=["NOTIFY_ONCALL"],
+        json_schema_extra={"pattern": f"^(?!{PREFIX})"},
+    )
 
     @field_validator("urls_env")
     @classmethod
@@ -290,20 +400,32 @@ class Settings(BaseSettings):
         default="sqlite:///remediator.db",
         validate_default=True,
         description="Where state and audit live: sqlite:///relative.db or sqlite:////absolute.db.",
+        examples=["sqlite:////var/lib/remediator/remediator.db"],
+        json_schema_extra={"pattern": "^sqlite:///(?!:memory:$)[^?]+$"},
     )
     listen: str = Field(
-        default="127.0.0.1:9095", description="Address and port: 127.0.0.1:9095, [::1]:9095, 0.0.0.0:9095."
+        default="127.0.0.1:9095",
+        description="Address and port: 127.0.0.1:9095, [::1]:9095, 0.0.0.0:9095.",
+        json_schema_extra={"pattern": rf"^(\[[^\[\]]*\]|[^:\[\] ]*):{_PORT}$"},
     )
-    public_url: str = Field(default="", description="How people reach this engine; for links in messages.")
+    public_url: str = Field(
+        default="",
+        description="How people reach this engine; for links in messages.",
+        examples=["https://remediator.example"],
+        json_schema_extra={"pattern": rf"^({_HTTP}[^/?#@]*([/?#].*)?)?$"},
+    )
     playbooks: Paths = Field(default=(Path("playbooks"),), description="Folders and files with playbooks and policies.")
     watch_playbooks: bool = Field(default=True, description="Reload when a playbook file changes.")
     auth: AuthSettings = Field(default=AuthSettings(), description="Who may call.")
     tls_cert: Path | None = Field(
         default=None,
         description="Certificate to serve HTTPS with, PEM with its chain; these files are read again when they change.",
+        examples=["cert.pem"],
     )
-    tls_key: Path | None = Field(default=None, description="Its key.")
-    tls_client_ca: Path | None = Field(default=None, description="CA that callers' certificates must be signed by.")
+    tls_key: Path | None = Field(default=None, description="Its key.", examples=["key.pem"])
+    tls_client_ca: Path | None = Field(
+        default=None, description="CA that callers' certificates must be signed by.", examples=["clients.pem"]
+    )
     label_map: LabelMapSettings = Field(
         default=LabelMapSettings(), description="Which labels say where an alert comes from."
     )
@@ -317,13 +439,21 @@ class Settings(BaseSettings):
     )
     fleets: dict[str, FleetSettings] = Field(default_factory=dict, description="What limits can be shares of, by name.")
     notify: dict[str, NotifySettings] = Field(default_factory=dict, description="Notification targets by name.")
-    report_to: Texts = Field(default=(), description="Targets told how a run ended, where a playbook names none.")
-    escalate_to: Texts = Field(default=(), description="Targets told of an end without a fix, where it names none.")
-    ignore_labels: Texts = Field(
-        default=(), description="Replica labels, left out of a playbook's default `per`: replica, prometheus_replica."
+    report_to: Texts = Field(
+        default=(), description="Targets told how a run ended, where a playbook names none.", examples=[["ml-platform"]]
     )
-    vars: dict[str, JsonValue] = Field(default_factory=dict, description="Values for templates, as {{ vars.NAME }}.")
-    max_body: Annotated[int, BeforeValidator(_size), Field(ge=1024)] = Field(
+    escalate_to: Texts = Field(
+        default=(), description="Targets told of an end without a fix, where it names none.", examples=[["oncall"]]
+    )
+    ignore_labels: Texts = Field(
+        default=(),
+        description="Replica labels, left out of a playbook's default `per`: replica, prometheus_replica.",
+        examples=[["replica", "prometheus_replica"]],
+    )
+    vars: dict[str, JsonValue] = Field(
+        default_factory=dict, description="Values for templates, as {{ vars.NAME }}.", examples=[{"site": "fra1"}]
+    )
+    max_body: Annotated[int, BeforeValidator(_size), Field(ge=1024), WithJsonSchema(_SIZE_SCHEMA)] = Field(
         default=16 * 2**20, description="Largest HTTP body, in bytes or as 16MiB."
     )
     workers: Annotated[int, Field(ge=1, le=256)] = Field(
@@ -336,7 +466,9 @@ class Settings(BaseSettings):
         default=timedelta(hours=9),
         description="An alert without any word for so long has expired; above twice Alertmanager's repeat_interval.",
     )
-    pause_file: Path | None = Field(default=None, description="While this file exists, the engine is paused.")
+    pause_file: Path | None = Field(
+        default=None, description="While this file exists, the engine is paused.", examples=["/etc/remediator/PAUSE"]
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Least severity that is logged."
     )
@@ -471,6 +603,19 @@ def load_settings(
     if problems:
         raise SettingsError("\n".join(problems))
     return settings
+
+
+def table_problems(table: Mapping[str, Any]) -> list[tuple[tuple[str | int, ...], str]]:
+    """What is wrong with settings that do not stand in a file of their own, each with the keys that lead to it.
+
+    A Prometheus counts as there where the table names none.
+    """
+    given = {"prometheus": {"servers": {"default": {"url": "http://prometheus:9090"}}}, **table}
+    try:
+        settings = Settings(_build_sources=((InitSettingsSource(Settings, given),), {}))
+    except ValidationError as error:
+        return [(tuple(item["loc"]), _in_words(item)) for item in error.errors(include_url=False, include_input=False)]
+    return list(_contradictions(settings))
 
 
 def check_files(settings: Settings) -> list[str]:
