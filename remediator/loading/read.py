@@ -48,8 +48,11 @@ class Problems:
             self.found.append(problem)
 
 
-def read_keys(document: Document, model: type[M], problems: Problems) -> M | None:
+def read_keys(document: Document, model: type[M], problems: Problems, *, has_templates: bool = True) -> M | None:
     """The document as a model.
+
+    Args:
+        has_templates: whether ``{{`` means anything in it.
 
     Returns:
         With problems, whatever is left of it without them: to look for more, not to act on. None when nothing is.
@@ -67,9 +70,21 @@ def read_keys(document: Document, model: type[M], problems: Problems) -> M | Non
             if not root.without(detail["loc"] for detail in details if not _stand_in(root, detail)):
                 return None
         else:
-            _refuse_silent_mistakes(document, problems)
+            if has_templates:
+                _refuse_silent_mistakes(document, problems)
             return keys
     return None
+
+
+def read_part(document: Document, path: Path, model: type[M], problems: Problems) -> M | None:
+    """What stands at ``path`` as a model; None, with every problem, where it is none."""
+    try:
+        return model.model_validate(document.root.at(path).plain())
+    except ValidationError as error:
+        for detail in _without_echoes(error.errors(include_url=False), model):
+            placed: ErrorDetails = {**detail, "loc": (*path, *detail["loc"])}
+            _add_detail(placed, model, document, problems)
+        return None
 
 
 _MOST_LOOKS = 50
