@@ -233,7 +233,8 @@ _MATCHER_SCHEMA: JsonDict = {
 }
 _QUERY_SCHEMA: JsonDict = {
     "type": "string",
-    "pattern": r"[^ \t\r\n]",
+    "pattern": r"^(?![\s\S]*\{[%#])[\s\S]*[^ \t\r\n]",
+    "patternErrorMessage": "a query is PromQL that gives one number; {{ }} puts values in, and nothing else does",
     "examples": ['max(DCGM_FI_DEV_GPU_TEMP{UUID="{{ labels.UUID }}"})'],
 }
 _IF_SCHEMA: JsonDict = {
@@ -283,6 +284,23 @@ def _without(*keys: str) -> JsonDict:
     return {"properties": dict.fromkeys(keys, False)}
 
 
+_WHEN_NEVER: JsonDict = {"properties": {"when": {"const": "never"}}}
+_LADDER: JsonDict = {
+    "if": {"required": ["ladder"]},
+    "then": {"properties": {"steps": {"items": {"required": ["rung"]}}}},
+    "else": {"properties": {"steps": {"items": _without("rung")}}},
+}
+# It ends by itself, so its end shows nothing, and undoes nothing.
+_LATCHED: JsonDict = {
+    "if": {"properties": {"latched": {"const": True}}, "required": ["latched"]},
+    "then": {
+        "properties": {
+            "verify": {"items": _without("alert")},
+            "undo": _WHEN_NEVER,
+            "steps": {"items": {"properties": {"verify": {"items": _without("alert")}, "undo": _WHEN_NEVER}}},
+        }
+    },
+}
 _ONE_COMPARISON: JsonDict = {"oneOf": [{"required": [key]} for key in ("below", "above", "equals")]}
 
 
@@ -609,7 +627,7 @@ class NamedCaseKeys(CaseKeys):
     """A variant of a playbook by matcher: the first that matches. It overrides the playbook's keys."""
 
     model_config = ConfigDict(
-        json_schema_extra={"if": {"required": ["ignore"]}, "then": _without(*CaseKeys.model_fields)}
+        json_schema_extra={"if": {"required": ["ignore"]}, "then": _without(*CaseKeys.model_fields), "else": _LATCHED}
     )
 
     name: Name = Field(description="Unique in the playbook.", examples=["app_error"])
@@ -642,12 +660,7 @@ class PlaybookKeys(CaseKeys):
                     "properties": {"cases": {"items": {"anyOf": [{"required": ["steps"]}, {"required": ["ignore"]}]}}}
                 },
             },
-            "else": {
-                "required": ["steps"],
-                "if": {"required": ["ladder"]},
-                "then": {"properties": {"steps": {"items": {"required": ["rung"]}}}},
-                "else": {"properties": {"steps": {"items": _without("rung")}}},
-            },
+            "else": {"required": ["steps"], "allOf": [_LATCHED, _LADDER]},
         },
     )
 

@@ -20,7 +20,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
-from remediator.core.action import ALL_LABELS, Action
+from remediator.core.action import ALL_LABELS, Action, UndoWhen
 from remediator.core.units import print_duration
 from remediator.loading.format import PlaybookKeys, PolicyKeys
 from remediator.settings import Settings
@@ -59,6 +59,10 @@ def _ref(name: str) -> Schema:
     return {"$ref": f"#/$defs/{name}"}
 
 
+def _where(key: str, then: Schema) -> Schema:
+    return {"if": {"required": [key]}, "then": then}
+
+
 def _schema_of(model: type[BaseModel], generator: type[GenerateJsonSchema], ref: str = "#/$defs/{model}") -> Schema:
     schema = model.model_json_schema(by_alias=True, schema_generator=generator, ref_template=ref)
     for table in schema.get("$defs", {}).values():
@@ -88,10 +92,10 @@ class _Schema(GenerateJsonSchema):
 
 # --- a step's action ----------------------------------------------------------------------------------------------
 
+# A text with {{ }}, or a list or map in which there is one: what is looked at when there is an alert.
 _TEMPLATE: Schema = {
-    "description": "A text with {{ }}, or a list or map in which there is one: looked at when there is an alert.",
     "anyOf": [
-        {"type": "string", "pattern": r"\{\{"},
+        {"type": "string", "pattern": r"^(?![\s\S]*\{[%#])[\s\S]*\{\{"},
         {"type": "array", "contains": _ref("template")},
         {"type": "object", "not": {"additionalProperties": {"not": _ref("template")}}},
     ],
@@ -114,6 +118,20 @@ def _add_actions(schema: Schema, actions: Actions) -> None:
             "then": _step_of(action, bool(defs[action.name]["required"])),
         }
         for action in actions.values()
+    ]
+    messages = {"properties": {"action": {"enum": [action.name for action in actions.values() if action.is_message]}}}
+    lent = [action.name for action in actions.values() if action.default_undo is UndoWhen.RESOLVED]
+    to_undo = {
+        "properties": {"undo": {"properties": {"when": {"const": "resolved"}}, "required": ["when"]}},
+        "required": ["undo"],
+    }
+    schema["else"]["allOf"] += [
+        _where("approval", {"properties": {"steps": {"contains": {"not": messages}}}}),
+        _where(
+            "undo",
+            {"properties": {"steps": {"contains": {"anyOf": [{"properties": {"action": {"enum": lent}}}, to_undo]}}}},
+        ),
+        _where("ladder", {"anyOf": [{"required": ["verify"]}, {"properties": {"steps": {"items": messages}}}]}),
     ]
     harmless = [action.name for action in actions.values() if not action.is_disruptive]
     defs["resolved"] = {
@@ -142,8 +160,14 @@ def _step_of(action: Action[Any], needs_params: bool) -> Schema:
         *(("verify", "approval") if action.is_message else ()),
         *(("undo",) if action.default_undo is None else ()),
     ]
+    # What stays by default is taken back where its step says so, and then its other keys mean something.
+    stays = action.default_undo is UndoWhen.NEVER
     return {
-        "properties": {"params": _ref(action.name), **dict.fromkeys(never, False)},
+        "properties": {
+            "params": _ref(action.name),
+            **dict.fromkeys(never, False),
+            **({"undo": {"if": {"minProperties": 1}, "then": {"required": ["when"]}}} if stays else {}),
+        },
         **({"required": ["params"]} if needs_params else {}),
     }
 
@@ -159,7 +183,9 @@ def _params_of(action: Action[Any]) -> Schema:
         written = _as_written(param)
         # Who is told hangs on no label.
         is_literal = action.is_message and name == "to"
-        schema["properties"][name] = words | (written if is_literal else {"anyOf": [written, _ref("template")]})
+        schema["properties"][name] = words | (
+            {**written, "not": _ref("template")} if is_literal else {"anyOf": [written, _ref("template")]}
+        )
     required = [name for name in schema.get("required", ()) if name not in action.param_defaults]
     return {**schema, "description": _summary(action), "title": action.name, "required": required}
 
@@ -173,7 +199,7 @@ def _as_written(schema: Schema) -> Schema:
     schema = {key: _as_written(part) if key in _PARTS and part is not True else part for key, part in schema.items()}
     match schema.get("type"):
         case "string":
-            return {"anyOf": [schema, _FRACTION]}
+            return {"anyOf": [{**schema, "not": {"pattern": _BLOCKS}}, _FRACTION]}
         case "integer" | "number" | "boolean":
             return {"type": ["number", "boolean", "string"]}
         case _ if "anyOf" in schema:
@@ -181,6 +207,9 @@ def _as_written(schema: Schema) -> Schema:
         case _:
             return schema
 
+
+_BLOCKS = r"\{[%#]"
+"""What Jinja reads and we do not: blocks and comments."""
 
 _PARTS = frozenset({"items", "additionalProperties"})
 _FRACTION: Schema = {"type": "number", "not": {"type": "integer"}}
