@@ -218,7 +218,7 @@ _DURATION_SCHEMA: JsonDict = {"anyOf": [_DURATION_TEXT, {"const": 0}]}
 _POSITIVE_DURATION_SCHEMA: JsonDict = {**_DURATION_TEXT, "pattern": DURATION_PATTERN.replace("^", "^(?=.*[1-9])", 1)}
 
 _BARE = r"""[^ \t{}!=~,\\"'`]+"""
-_QUOTED = r"""\"(?:[^"\\]|\\[\s\S])*\""""
+_QUOTED = r'"(?:[^"\\]|\\[\s\S])*"'
 _MATCHER_PATTERN = (
     rf"^(?![\s\S]*\{{\{{)[\s\x85]*({_BARE}|{_QUOTED})[\s\x85]*(=~|!=|!~|=)[\s\x85]*({_BARE}|{_QUOTED})[\s\x85]*$"
 )

@@ -11,7 +11,7 @@ Only what editors know from draft 7 on is used, and beside a ``$ref`` stand word
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from enum import StrEnum
 from typing import Any
@@ -20,12 +20,13 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
-from remediator.core.action import ALL_LABELS, Action, UndoWhen
+from remediator.core.action import ALL_LABELS, LookingAction, LookingActions, UndoWhen
 from remediator.core.units import print_duration
 from remediator.loading.format import PlaybookKeys, PolicyKeys
+from remediator.loading.scenario_format import TestKeys
+from remediator.loading.scenarios import EXPECTED, SETTINGS_THAT_ACT, VERBS
 from remediator.settings import Settings
 
-Actions = Mapping[str, Action[Any]]
 Schema = dict[str, Any]
 
 
@@ -34,10 +35,11 @@ class SchemaKind(StrEnum):
 
     PLAYBOOK = "playbook"
     POLICY = "policy"
+    TEST = "test"
     SETTINGS = "settings"
 
 
-def json_schema(kind: SchemaKind, actions: Actions) -> Schema:
+def json_schema(kind: SchemaKind, actions: LookingActions) -> Schema:
     """The JSON Schema of one kind of file.
 
     Args:
@@ -49,9 +51,12 @@ def json_schema(kind: SchemaKind, actions: Actions) -> Schema:
             _add_actions(schema, actions)
         case SchemaKind.POLICY:
             schema = _schema_of(PolicyKeys, _Schema)
+        case SchemaKind.TEST:
+            schema = _schema_of(TestKeys, _Schema)
+            _add_verbs(schema, actions)
+            _add_settings(schema)
         case SchemaKind.SETTINGS:
-            schema = _schema_of(Settings, _SettingsSchema)
-            _leave_room_for_variables(schema)
+            schema = _settings()
     return {"$schema": GenerateJsonSchema.schema_dialect, "$id": f"urn:remediator:schema:{kind}", **schema}
 
 
@@ -102,16 +107,13 @@ _TEMPLATE: Schema = {
 }
 
 
-def _add_actions(schema: Schema, actions: Actions) -> None:
+def _add_actions(schema: Schema, actions: LookingActions) -> None:
     """Say which actions there are, and what a step may hold that has one of them."""
     defs = schema["$defs"]
     defs["template"] = _TEMPLATE
     defs |= {action.name: _params_of(action) for action in actions.values()}
     step = defs["StepKeys"]
-    step["properties"]["action"] |= {
-        "enum": list(actions),
-        "enumDescriptions": [_summary(action) for action in actions.values()],
-    }
+    step["properties"]["action"] |= _names_of([*actions.values()])
     step["allOf"] = [
         {
             "if": {"properties": {"action": {"const": action.name}}, "required": ["action"]},
@@ -151,11 +153,11 @@ def _add_actions(schema: Schema, actions: Actions) -> None:
         key.pop("default", None)  # of a case, it is what the playbook says
 
 
-def _summary(action: Action[Any]) -> str:
+def _summary(action: LookingAction[Any]) -> str:
     return " ".join((inspect.getdoc(type(action)) or "").partition("\n\n")[0].replace("``", "`").split())
 
 
-def _step_of(action: Action[Any], needs_params: bool) -> Schema:
+def _step_of(action: LookingAction[Any], needs_params: bool) -> Schema:
     never = [
         *(("verify", "approval") if action.is_message else ()),
         *(("undo",) if action.default_undo is None else ()),
@@ -172,7 +174,7 @@ def _step_of(action: Action[Any], needs_params: bool) -> Schema:
     }
 
 
-def _params_of(action: Action[Any]) -> Schema:
+def _params_of(action: LookingAction[Any]) -> Schema:
     """The params of an action, any of which may hold a template."""
     schema = _schema_of(action.params_model, _Schema, f"#/$defs/{action.name}/$defs/{{model}}")
     for name, param in schema.get("properties", {}).items():
@@ -215,6 +217,65 @@ _PARTS = frozenset({"items", "additionalProperties"})
 _FRACTION: Schema = {"type": "number", "not": {"type": "integer"}}
 
 
+# --- the verbs of a test ------------------------------------------------------------------------------------------
+
+_NEEDS = {"fails": ["with"], "settles": ["as"], "resets": ["breaker"]}
+"""What a verb of a story says nothing without."""
+
+
+def _add_verbs(schema: Schema, actions: LookingActions) -> None:
+    """Say that an entry has one verb and what goes with it, and which actions there are."""
+    defs = schema["$defs"]
+    story, expect = defs["StoryKeys"], defs["ExpectKeys"]
+    has_verb = {"anyOf": [{"required": [verb]} for verb in VERBS]}
+    along = sorted(frozenset().union(*VERBS.values()))
+    story["allOf"] = [
+        *_one_verb(VERBS),
+        {"if": has_verb, "else": {"required": ["sees"], "properties": dict.fromkeys(along, False)}},
+    ]
+    expect["allOf"] = [*_one_verb(EXPECTED), {"anyOf": [{"required": [verb]} for verb in EXPECTED]}]
+
+    acts = [action for action in actions.values() if not action.is_message]
+    for key in ("fails", "during"):
+        story["properties"][key] |= {"enum": list(actions)}
+    for key, known in (("does", acts), ("undoes", [action for action in acts if action.default_undo is not None])):
+        expect["properties"][key]["anyOf"] = [
+            _names_of(known),
+            {"type": "array", "items": _names_of(known), "minItems": 1, "uniqueItems": True},
+        ]
+    defs["ScenarioKeys"]["properties"]["never"]["items"] = _names_of(acts)
+
+
+def _one_verb(verbs: Mapping[str, frozenset[str]]) -> list[Schema]:
+    every = {*verbs}.union(*verbs.values())
+    return [
+        _where(
+            verb,
+            {
+                "properties": dict.fromkeys(sorted(every - along - {verb}), False),
+                **({"required": _NEEDS[verb]} if verb in _NEEDS else {}),
+            },
+        )
+        for verb, along in verbs.items()
+    ]
+
+
+def _names_of(actions: Sequence[LookingAction[Any]]) -> Schema:
+    return {
+        "type": "string",
+        "enum": [action.name for action in actions],
+        "enumDescriptions": [_summary(action) for action in actions],
+    }
+
+
+def _add_settings(schema: Schema) -> None:
+    """Of a test's settings, those that mean something to it."""
+    settings = _settings()
+    schema["$defs"] |= settings["$defs"]
+    known = {name: settings["properties"][name] for name in SETTINGS_THAT_ACT}
+    schema["properties"]["settings"] |= {"additionalProperties": False, "properties": known}
+
+
 # --- settings -----------------------------------------------------------------------------------------------------
 
 _VAR: Schema = {
@@ -237,8 +298,9 @@ class _SettingsSchema(_Schema):
         return {**super().bool_schema(schema), "type": ["boolean", "integer", "string"], "maximum": 1}
 
 
-def _leave_room_for_variables(schema: Schema) -> None:
-    """Ask for no key that a variable may bring; none reaches into a list."""
+def _settings() -> Schema:
+    """No key is asked for that a variable may bring; none reaches into a list."""
+    schema = _schema_of(Settings, _SettingsSchema)
     defs = schema["$defs"]
     in_lists = {node["items"]["$ref"] for node in _walk(schema) if "$ref" in node.get("items", {})}
     for name, table in defs.items():
@@ -246,6 +308,7 @@ def _leave_room_for_variables(schema: Schema) -> None:
             table.pop("required", None)
     defs["var"] = _VAR
     schema["properties"]["vars"]["additionalProperties"] = _ref("var")
+    return schema
 
 
 def _walk(node: object) -> Iterator[Schema]:
