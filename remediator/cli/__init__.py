@@ -30,6 +30,7 @@ COMMANDS = {
     "serve": "Run the engine.",
     "check": "Load settings, playbooks and policies; print every problem.",
     "doctor": "Try everything the engine needs, change nothing, say what to mend.",
+    "test": "Play the tests of playbooks: what happens against what is expected.",
     "plan": "Dry run: what would happen for an alert, and why.",
     "run": "Start a playbook by hand.",
     "runs": "List runs.",

@@ -53,10 +53,14 @@ def worth_saying(happening: Happening) -> dict[str, JsonValue]:
     return {key: value for key, value in found.items() if value not in (None, "", assumed.get(key))}
 
 
-def expectation_line(happening: Happening) -> str:
-    """What expects just this, within its minute."""
+def expectation_line(happening: Happening, details: Mapping[str, JsonValue] | None = None) -> str:
+    """What expects just this, within its minute.
+
+    Args:
+        details: to be said beside what is worth saying.
+    """
     value: JsonValue = int(happening.value) if happening.kind is Kind.RUNG else happening.value
-    said = {happening.kind.value: value, **worth_saying(happening)}
+    said = {happening.kind.value: value, **worth_saying(happening), **(details or {})}
     return f"{{at: {at_text(happening.at)}, {', '.join(f'{key}: {flow(value)}' for key, value in said.items())}}}"
 
 

@@ -1,0 +1,159 @@
+"""Scenarios are played, in processes beside each other.
+
+Takes → gives: ``Chosen`` scenarios → their ``Result``s, as they come.
+
+Must never: take a scenario whose process died for one that went well.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import tempfile
+import threading
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from remediator.app import story_workshop
+from remediator.core.event import RecordedEvent
+from remediator.core.scenario import Line, TestFile
+from remediator.engine.playtest import Result, play_file
+
+FEW = 8
+"""Scenarios that are played before two processes would be up: so many are played in this one."""
+
+LONGEST_TASK = 16
+"""Scenarios of one task: a file's playbooks are loaded for each task, and progress is told after each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """Scenarios of one file that are to be played.
+
+    Attributes:
+        places: of them among the file's, in order, not empty.
+    """
+
+    file: TestFile
+    places: tuple[int, ...]
+
+
+Answer = tuple[int, int, Result]
+"""Place of the ``Chosen``, and of the scenario among its own; and what became of it."""
+
+
+def n_cpus() -> int:
+    """CPUs that this process may use; not every system says."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def play(chosen: Sequence[Chosen], jobs: int) -> Generator[Answer, None, None]:
+    """Play them all.
+
+    Args:
+        jobs: processes, >= 1; few scenarios are played in this one.
+
+    Yields:
+        Each result as soon as it is there. Raises nothing for what is wrong in files; a scenario whose process died is
+        a result with that problem.
+    """
+    n = sum(len(one.places) for one in chosen)
+    jobs = min(jobs, n // FEW)
+    tasks = _tasks(chosen, max(1, min(LONGEST_TASK, n // max(1, jobs * 4))))
+    if jobs < 2:
+        for task in tasks:
+            yield from _played(chosen, task)
+        return
+    # Forked: what was imported here is there, and nothing has been started that a fork would lose.
+    fork = multiprocessing.get_context("fork")
+    pool = ProcessPoolExecutor(jobs, mp_context=fork, initializer=_begin, initargs=(chosen,))
+    try:
+        futures = {pool.submit(_play_task, task): task for task in tasks}
+        for future in as_completed(futures):
+            task = futures[future]
+            try:
+                told = future.result()
+            except BrokenProcessPool:
+                yield from _lost(chosen, task)
+                continue
+            for place, lines, problem, events, duration_s in told:
+                known = {"lines": lines, "problem": problem, "events": events, "duration_s": duration_s}
+                yield task.chosen, place, _result(chosen[task.chosen], place, **known)
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """A stretch of one file's scenarios."""
+
+    chosen: int
+    first: int
+    last: int
+
+
+def _tasks(chosen: Sequence[Chosen], size: int) -> list[_Task]:
+    return [
+        _Task(number, first, min(first + size, len(one.places)))
+        for number, one in enumerate(chosen)
+        for first in range(0, len(one.places), size)
+    ]
+
+
+def _played(chosen: Sequence[Chosen], task: _Task) -> Iterator[Answer]:
+    """Play one task here."""
+    one = chosen[task.chosen]
+    places = range(task.first, task.last)
+    scenarios = [one.file.scenarios[one.places[place]] for place in places]
+    with tempfile.TemporaryDirectory(prefix="remediator-test-") as folder:
+        results = play_file(one.file, scenarios, story_workshop(), Path(folder))
+        for place, result in zip(places, results, strict=True):
+            yield task.chosen, place, result
+
+
+# -- in another process ------------------------------------------------------------------------------------------------
+
+_Told = list[tuple[int, tuple[Line, ...], str, tuple[RecordedEvent, ...], float]]
+"""Place, lines, problem, events and duration of each: the rest of a result is known on the other side."""
+
+_chosen: Sequence[Chosen] = ()
+"""Of this process, where it is one that plays."""
+
+
+def _begin(chosen: Sequence[Chosen]) -> None:
+    """What such a process does first."""
+    global _chosen
+    _chosen = chosen
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is for the one that started it, which ends it
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """Not even a kill of the one that started it leaves it behind."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+def _play_task(task: _Task) -> _Told:
+    answers = _played(_chosen, task)
+    return [(place, one.lines, one.problem, one.events, one.duration_s) for _, place, one in answers]
+
+
+def _result(one: Chosen, place: int, **known: Any) -> Result:
+    return Result(file=one.file, scenario=one.file.scenarios[one.places[place]], **known)
+
+
+def _lost(chosen: Sequence[Chosen], task: _Task) -> Iterator[Answer]:
+    """The process died, by this task or by one beside it: nobody knows how any of these would have gone."""
+    one = chosen[task.chosen]
+    for place in range(task.first, task.last):
+        line = f"{one.file.file}:{one.file.scenarios[one.places[place]].line}"
+        problem = f"{line}: was not played: a process that plays scenarios died; --jobs 1 shows by which it dies"
+        yield task.chosen, place, _result(one, place, problem=problem)
