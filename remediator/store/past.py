@@ -47,7 +47,8 @@ def look_back(conn: Connection, at: datetime) -> None:
     try:
         _view(conn, act, f"at <= '{then}'")
         _view(conn, subject, f"opened_at <= '{then}'", closed_at=_if_by("closed_at", then))
-        _view(conn, lease, f"opened_at <= '{then}'", closed_at=_if_by("closed_at", then))
+        undone = {name: _if_by(name, then) for name in ("undo_started_at", "closed_at")}
+        _view(conn, lease, f"opened_at <= '{then}'", **undone)
         _table(conn, control, _pauses(log))
         _table(conn, breaker, _breakers(log))
         _table(conn, reservation, [row for one, _ in open_then for row in _held(one, then)])
