@@ -152,7 +152,7 @@ def load_tests(paths: Sequence[Path], *, actions: LookingActions) -> LoadedTests
         if isinstance(data, str):
             problems.append(_problem(path, data))
             continue
-        documents, wrong = read_documents(str(path), data)
+        documents, wrong = read_documents(str(path), data, is_quick=True)
         problems += wrong
         if not documents and not wrong:
             problems.append(_problem(path, f"holds nothing; a test file has {_keys(_NEEDED)}"))
@@ -334,11 +334,10 @@ class _Reader:
         entries = node.value
         if not isinstance(entries, dict):
             return
-        meant = {near for key in entries for near in difflib.get_close_matches(key, fields(model), n=1)}
         for key, hint in wanted.items():
             there = entries.get(key)
             if there is None:
-                if key not in meant:
+                if not any(key in difflib.get_close_matches(other, fields(model), n=1) for other in entries):
                     self._problems.add(path, f"`{key}` is missing{hint}")
                 entries[key] = Node(f"nameless {path}" if key == "name" else [], node.line, node.column)
             elif there.value == [] and key != "expect":
