@@ -136,10 +136,12 @@ _NOT_EMPTY: JsonDict = {"minItems": 1}
 """Said to editors alone: ``scenarios`` says it to people, and goes on."""
 
 At = Annotated[Moment, ReadBy(_moment, _MOMENT)]
-Begins = Annotated[datetime, ReadBy(_begins, {"type": "string", "format": "date-time"})]
+Begins = Annotated[
+    datetime, ReadBy(_begins, {"type": "string", "format": "date-time", "examples": ["2026-03-01T12:00:00Z"]})
+]
 AName = Annotated[str, ReadBy(_name, _NAME)]
 OneOrMore = Annotated[tuple[str, ...], ReadBy(_one_or_more, _NAMES)]
-Person = Annotated[str, ReadBy(_person, _NAME)]
+Person = Annotated[str, ReadBy(_person, {**_NAME, "examples": ["alice"]})]
 AReason = Annotated[str, _one_of(Reason, "reason", Reason.NONE)]
 AnyReason = Annotated[str, _one_of(Reason, "reason")]
 ActOutcome = Annotated[str, _one_of(Outcome, "outcome of an act", Outcome.SKIPPED)]
@@ -218,24 +220,38 @@ class AlertKeys(Table):
 
     labels: Labels = Field(description="Its labels, all as text.")
     annotations: dict[str, str] = Field(default_factory=dict, description="Its annotations, all as text.")
-    generator_url: str = Field(default="", description="Link to the rule; alert.generator_url in templates.")
+    generator_url: str = Field(
+        default="",
+        description="Link to the rule; alert.generator_url in templates.",
+        examples=["http://prometheus:9090/graph"],
+    )
 
 
 class GroupKeys(Table):
     """What deliveries say of their group."""
 
     labels: dict[str, str] | None = Field(default=None, description="The group's labels; default none.")
-    receiver: AName | None = Field(default=None, description="The receiver's name; default remediator.")
-    external_url: str | None = Field(default=None, description="The Alertmanager's own URL; default none.")
+    receiver: AName | None = Field(
+        default=None, description="The receiver's name; default remediator.", examples=["remediator"]
+    )
+    external_url: str | None = Field(
+        default=None, description="The Alertmanager's own URL; default none.", examples=["http://alertmanager:9093"]
+    )
 
 
 class StoryKeys(Table):
     """One thing that happens: a time, one verb, and what belongs to it."""
 
     at: At = Field(description="When, since the scenario's begin: 0s, 13m, 1h30m. Not before the entry above.")
-    fires: OneOrMore | None = Field(default=None, description="Alertmanager delivers that this alert, or these, fire.")
-    repeats: OneOrMore | None = Field(default=None, description="It delivers again that they fire.")
-    resolves: OneOrMore | None = Field(default=None, description="It delivers that they are resolved.")
+    fires: OneOrMore | None = Field(
+        default=None,
+        description="Alertmanager delivers that this alert, or these, fire.",
+        examples=["leak", ["leak", "hot"]],
+    )
+    repeats: OneOrMore | None = Field(default=None, description="It delivers again that they fire.", examples=["leak"])
+    resolves: OneOrMore | None = Field(
+        default=None, description="It delivers that they are resolved.", examples=["leak"]
+    )
     late: PositiveDuration | None = Field(
         default=None, description="With fires, repeats, resolves: what is delivered was so this long ago."
     )
@@ -246,7 +262,9 @@ class StoryKeys(Table):
         default=None, description="With fires, repeats, resolves: so many more alerts were cut from the group."
     )
     delivers: AName | None = Field(
-        default=None, description="A recorded webhook body is delivered: a file, beside the test file."
+        default=None,
+        description="A recorded webhook body is delivered: a file, beside the test file.",
+        examples=["recorded.json"],
     )
     sees: Sees | None = Field(
         default=None,
@@ -279,13 +297,19 @@ class StoryKeys(Table):
     fate: Literal["happened", "did-not-happen"] | None = Field(
         default=None, alias="as", description="With settles: whether the act happened."
     )
-    breaker: AName | None = Field(default=None, description="With resets: the breaker, by its policy's name.")
-    reason: AName | None = Field(default=None, description="With what a person does: why.")
+    breaker: AName | None = Field(
+        default=None, description="With resets: the breaker, by its policy's name.", examples=["site"]
+    )
+    reason: AName | None = Field(
+        default=None, description="With what a person does: why.", examples=["a release is under way"]
+    )
     playbook: Name | None = Field(
         default=None, description="With what a person does: about this playbook's run, where there are several."
     )
     alert: AName | None = Field(
-        default=None, description="With what a person does: about this alert's run, where there are several."
+        default=None,
+        description="With what a person does: about this alert's run, where there are several.",
+        examples=["leak"],
     )
     changes: WorldKeys | None = Field(default=None, description="The world changes behind everybody's back.")
 
@@ -302,11 +326,17 @@ class ExpectKeys(Table):
     rung: Rung | None = Field(default=None, description="A run goes on to this rung of its ladder, or begins on it.")
     waits: AReason | None = Field(default=None, description="A plan's turn came and it waits, for this reason.")
     refuses: AReason | None = Field(default=None, description="A run ends refused, for this reason.")
-    asks: OneOrMore | None = Field(default=None, description="This notification target is asked for approval.")
-    tells: OneOrMore | None = Field(default=None, description="A message reaches this notification target.")
+    asks: OneOrMore | None = Field(
+        default=None, description="This notification target is asked for approval.", examples=["oncall"]
+    )
+    tells: OneOrMore | None = Field(
+        default=None, description="A message reaches this notification target.", examples=["oncall"]
+    )
     ends: EndOutcome | None = Field(default=None, description="A run ends so.")
     target: AName | None = Field(
-        default=None, description="With does, undoes: what is touched, as docker:gpu-07/trainer-0."
+        default=None,
+        description="With does, undoes: what is touched, as docker:gpu-07/trainer-0.",
+        examples=["docker:gpu-07/trainer-0"],
     )
     params: dict[str, object] | None = Field(
         default=None, description="With does: params that it is called with; those that are not named may be any."
@@ -317,19 +347,23 @@ class ExpectKeys(Table):
     says: AName | None = Field(
         default=None,
         description="With tells: text that its title or body holds; with ends, refuses: that its detail holds.",
+        examples=["is hot"],
     )
     about: About | None = Field(
         default=None, description="With tells: which message it is; step for one that a playbook's step sends."
     )
     playbook: Name | None = Field(default=None, description="Of this playbook's run.")
     case: Name | None = Field(default=None, description="Of a run of this case of the playbook.")
-    alert: AName | None = Field(default=None, description="Of this alert's run.")
+    alert: AName | None = Field(default=None, description="Of this alert's run.", examples=["leak"])
 
 
 class ScenarioKeys(Table):
     """One case: what happens, and what must come of it."""
 
-    name: Title = Field(description="What it shows, in words; unique in the file.")
+    name: Title = Field(
+        description="What it shows, in words; unique in the file.",
+        examples=["restarts once, however often Alertmanager repeats"],
+    )
     world: WorldKeys | None = Field(default=None, description="What differs from the file's world at the begin.")
     story: list[StoryKeys] = Field(description="What happens, in time order.", json_schema_extra=_NOT_EMPTY)
     expect: list[ExpectKeys] = Field(
@@ -347,9 +381,12 @@ class TestKeys(Table):
 
     playbooks: Names = Field(
         description="Files and folders of the playbooks to test, from this file's folder on.",
+        examples=[["restart-on-leak.yaml"]],
         json_schema_extra=_NOT_EMPTY,
     )
-    policies: Names | None = Field(default=None, description="Policies in force with them, likewise.")
+    policies: Names | None = Field(
+        default=None, description="Policies in force with them, likewise.", examples=[["site.policy.yaml"]]
+    )
     settings: dict[str, object] | None = Field(
         default=None, description="Settings as in remediator.toml, where they are to differ from a bare engine's."
     )
