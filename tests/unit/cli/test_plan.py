@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -330,3 +330,177 @@ def test_webhook_body_when_decoded_then_is_one_firing_alert_of_now() -> None:
     )
     assert alert.starts_at is not None
     assert abs((datetime.now(UTC) - alert.starts_at).total_seconds()) < 60
+
+
+# -- other playbooks, another moment -----------------------------------------------------------------------------------
+
+NOTHING: dict[str, Any] = {"alerts": [], "bad_alerts": []}
+SAME: dict[str, Any] = {**NOTHING, "differs": False}
+
+
+def asked(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> tuple[str, dict[str, Any]]:
+    """What the command asks of the dry engine with these options."""
+    ASKED.clear()
+    plan(SAME, monkeypatch, "alertname=X", *arguments)
+    (one,) = ASKED
+    return one
+
+
+def test_plan_when_given_no_options_then_it_asks_for_now_and_the_settings_playbooks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert asked(monkeypatch) == ("dry_run", {"playbooks": (), "at": None})
+
+
+def test_plan_when_given_playbooks_then_it_plans_with_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    asks = asked(monkeypatch, "--playbooks", "new", "--playbooks", "b.yaml")
+
+    assert asks == ("dry_run", {"playbooks": (Path("new"), Path("b.yaml")), "at": None})
+
+
+def test_plan_when_asked_for_the_difference_then_it_compares(monkeypatch: pytest.MonkeyPatch) -> None:
+    asks = asked(monkeypatch, "--diff", "--playbooks", "new", "--at", "2026-01-31T14:00:00+01:00")
+
+    assert asks == ("difference", {"playbooks": (Path("new"),), "at": datetime(2026, 1, 31, 13, tzinfo=UTC)})
+
+
+def test_plan_when_given_a_duration_then_it_is_so_long_ago(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = datetime.now(UTC)
+    at = asked(monkeypatch, "--at", "1d2h")[1]["at"]
+
+    assert before <= at + timedelta(hours=26) <= datetime.now(UTC)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        pytest.param(
+            ["--diff"],
+            "--diff compares with the running set: say what to compare it with, as in --diff --playbooks new/",
+            id="a difference with nothing",
+        ),
+        pytest.param(["--at", "2026-01-31T14:00:00"], "a time with its zone", id="a time without a zone"),
+        pytest.param(["--at", "2026-01-31"], "a time with its zone", id="a day"),
+        pytest.param(["--at", "-2h"], "write how long ago (2h, 1d12h)", id="a negative duration"),
+        pytest.param(["--at", "yesterday"], "write how long ago (2h, 1d12h)", id="a word"),
+    ],
+)
+def test_plan_when_an_option_is_wrong_then_says_what_to_write_and_ends_with_2(
+    arguments: list[str], problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = plan(SAME, monkeypatch, "alertname=X", *arguments)
+
+    assert result.exit_code == 2
+    assert problem in result.stderr
+
+
+def test_plan_when_asked_for_another_moment_then_says_which_and_what_it_takes_for_granted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answer = {"alerts": [], "bad_alerts": [], "at": "2026-01-31T14:00:00.000000Z", "assumes": ["targets: of now"]}
+
+    assert plan(answer, monkeypatch, "alertname=X", "--at", "2h").stdout == (
+        "as of 2026-01-31 14:00:00 UTC\n\nthe delivery holds no alert\n\ntaken for granted:\n  - targets: of now\n"
+    )
+
+
+def test_plan_when_a_playbook_has_limits_and_people_then_shows_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = {"max_runs": {"count": 2, "per": "1d"}, "max_targets": {"percent": 10, "of": "gpus", "per": "1h"}}
+    guard = {"cooldown": "30m", "tell_after": "1h", **limits}
+    match = {**MATCH, "guard": guard, "report_to": ["ml-platform"], "escalate_to": ["oncall", "boss"]}
+    result = plan({"alerts": [{**ALERT, "matches": [match]}], "bad_alerts": []}, monkeypatch)
+
+    assert (
+        "    guard         cooldown 30m, 2 runs in 1d, 10 % of gpus as targets in 1h,\n"
+        "                  people told after 1h\n"
+        "    reports to    ml-platform\n"
+        "    escalates to  oncall, boss\n"
+    ) in result.stdout
+
+
+CHANGES: list[dict[str, Any]] = [
+    {"what": "hold", "was": "10m", "will_be": "20m"},
+    {"what": "steps.restart.params.stop_timeout", "was": None, "will_be": "5m"},
+    {"what": "steps.tell", "was": {"name": "tell", "describes": "tell oncall"}, "will_be": None},
+    {"what": "steps.restart.if", "was": "", "will_be": "labels.x"},
+    {
+        "what": "verdict.rules.cooldown",
+        "was": ["allow: docker:gpu-07/trainer-0 was last disrupted by playbook x 45m ago, cooldown 30m"],
+        "will_be": ["wait (cooldown): docker:gpu-07/trainer-0 was last disrupted by playbook x 45m ago, cooldown 1h"],
+    },
+]
+DIFFERENCE: dict[str, Any] = {
+    "differs": True,
+    "alerts": [
+        {
+            "labels": ALERT["labels"],
+            "fingerprint": ALERT["fingerprint"],
+            "status": "firing",
+            "new": [
+                {**MATCH, "steps": [{**STEP, "rung": 0}]},
+                {**MATCH, "case": "big", "refused": {"reason": "missing_label", "detail": "pod"}},
+            ],
+            "gone": [{"playbook": "old", "case": "", "per": {"host": "gpu-07"}, "why": ["severity is warning"]}],
+            "different": [{"playbook": "leak", "case": "big", "per": {"host": "gpu-07"}, "changes": CHANGES}],
+            "n_same": 2,
+        }
+    ],
+    "bad_alerts": [],
+}
+
+
+def test_plan_when_other_playbooks_differ_then_shows_where_in_80_columns_and_ends_with_1(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    result = plan(DIFFERENCE, monkeypatch, "alertname=X", "--playbooks", "new", "--diff")
+
+    assert result.exit_code == 1
+    assert max(map(len, result.stdout.splitlines())) <= 80
+    assert result.stdout == (
+        "GPUMemoryLeakSlope  firing  c8d2015699e0fa01\n"
+        '  {alertname="GPUMemoryLeakSlope", host="gpu-07"}\n'
+        "\n"
+        "  + restart-on-leak: new\n"
+        "    subject host=gpu-07\n"
+        "    mode enforce, hold 10m, verdict: wait\n"
+        "    1. restart: restart container trainer-0 on gpu-07\n"
+        "\n"
+        "  + restart-on-leak, case big: new\n"
+        "    subject host=gpu-07\n"
+        "    refused (missing_label): pod\n"
+        "\n"
+        "  - old: gone\n"
+        "    subject host=gpu-07\n"
+        "    severity is warning\n"
+        "\n"
+        "  ~ leak, case big: different\n"
+        "    subject host=gpu-07\n"
+        "    hold: 10m → 20m\n"
+        "    steps.restart.params.stop_timeout: (none) → 5m\n"
+        "    steps.tell: tell oncall → (none)\n"
+        "    steps.restart.if: (empty) → labels.x\n"
+        "    verdict.rules.cooldown:\n"
+        "      - allow: docker:gpu-07/trainer-0 was last disrupted by playbook x 45m ago,\n"
+        "        cooldown 30m\n"
+        "      + wait (cooldown): docker:gpu-07/trainer-0 was last disrupted by playbook\n"
+        "        x 45m ago, cooldown 1h\n"
+        "\n"
+        "  = 2 the same\n"
+        "\n"
+        "the playbooks given differ from the running set (what the settings' folders\n"
+        "hold)\n"
+    )
+
+
+def test_plan_when_other_playbooks_do_not_differ_then_says_so_and_ends_with_0(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = plan(SAME, monkeypatch, "alertname=X", "--playbooks", "new", "--diff")
+
+    assert (result.exit_code, result.stdout) == (0, "the delivery holds no alert\n\nno difference\n")
+
+
+def test_plan_when_they_differ_and_json_is_asked_for_then_prints_it_and_ends_with_1(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    result = plan(DIFFERENCE, monkeypatch, "alertname=X", "--playbooks", "new", "--diff", "--json")
+
+    assert (result.exit_code, json.loads(result.stdout)) == (1, DIFFERENCE)
