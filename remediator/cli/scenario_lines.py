@@ -26,7 +26,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./@+%-]*(:[A-Za-z0-9_./@+%-]+)*")
 
 DETAILS: Mapping[Kind, tuple[str, ...]] = {
     Kind.DOES: ("target", "attempts", "outcome"),
-    Kind.UNDOES: ("target", "outcome"),
+    Kind.UNDOES: ("target", "attempts", "outcome"),
     Kind.ENDS: ("reason",),
     Kind.TELLS: ("about",),
 }

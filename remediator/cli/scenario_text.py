@@ -116,8 +116,7 @@ def side_by_side(lines: Sequence[Line], width: int) -> Iterator[Text]:
             yield _joined(row.sign, left, right, cell, STYLES[row.sign])
     signs = {row.sign for row in rows}
     told = "   ".join(f"{sign} {text}" for sign, text in MEANING.items() if sign in signs)
-    if told:
-        yield Text(" " * _GUTTER + told, "dim")
+    yield from _folded(" " * _GUTTER, told, width, "dim")
 
 
 def _joined(sign: str, left: Text, right: Text, cell: int, style: str) -> Text:
