@@ -313,6 +313,7 @@ class App:
         self._store: Store = open_store(settings.store_url, is_scratch=is_alone)
         self._is_stopping = False
         self._dry_runs = threading.BoundedSemaphore(DRY_RUNS)
+        self._asks_at: datetime | None = None
         self._looks = read_only_clients(settings)
         self._asks = Conditions(self._looks.prometheus)  # kept: it remembers who does not answer
         self._rejections: list[datetime] = []
@@ -419,11 +420,12 @@ class App:
             When something is due next, None when nothing is.
         """
         self._look_at_pause_file()
-        self._intake.expire()
-        asks_at = self._reconciler.step() if self._reconciler is not None else None
+        if self._reconciler is not None:
+            self._asks_at = self._reconciler.step()
+        self._intake.expire()  # after it: what an Alertmanager has does not expire, however far the clock was moved
         while self._intake.handle_waiting():
             pass
-        return min((at for at in (asks_at, self._dispatch.run_due()) if at is not None), default=None)
+        return min((at for at in (self._asks_at, self._dispatch.run_due()) if at is not None), default=None)
 
     def stop(self) -> None:
         """Take nothing new, let what runs end within ``shutdown_grace``, close the store.
@@ -756,10 +758,26 @@ class App:
         found: list[RecordedEvent] = self._read(lambda conn: audit.list_events(conn, audit.AuditFilter(after_seq=seq)))
         return found
 
-    def known_run(self, run_id: str) -> tuple[Run, Phase] | None:
-        """A run and where it is; None where there is none of this id."""
+    def asks_at(self) -> datetime | None:
+        """When the Alertmanagers are asked next; None without any."""
+        return self._asks_at
+
+    def expiries(self) -> dict[str, datetime]:
+        """Label key of what fires → when it expires, should nothing more be heard of it."""
+        return self._intake.expiries()
+
+    def known_run(self, run_id: str) -> tuple[Run, Phase, datetime] | None:
+        """A run, where it is, and when its subject was last heard of; None where there is none of this id."""
         row = self._read(lambda conn: runs.get_run(conn, run_id))
-        return None if row is None else (self.pipeline.run(run_id), row.phase)
+        if row is None:
+            return None
+        run = self.pipeline.run(run_id)
+        last_word_at = self._read(lambda conn: subjects.last_word_at(conn, run.plan.subject_id))
+        return run, row.phase, last_word_at or run.created_at
+
+    def is_paused(self) -> bool:
+        """Whether a person holds all acts."""
+        return self._read(self._pause) is not None
 
     def lease_ends(self) -> list[datetime]:
         """The latest ends of what is lent."""

@@ -175,7 +175,11 @@ class FakeWorld:
 
     def forget_alert(self, labels: Mapping[str, str]) -> None:
         """Let them have it no more, as after its end."""
-        del self._alerts[label_key(labels)]
+        self._alerts.pop(label_key(labels), None)
+
+    def is_listed(self, key: str) -> bool:
+        """Whether the Alertmanagers have an alert of this label key, and one of them answers."""
+        return key in self._alerts and any(url not in self._away for url in self._alertmanagers)
 
     def change_silence(self, silence_id: str, **fields: Any) -> None:
         """What a person does to a silence (``status="expired"``, another ``ends_at``) behind everybody's back."""
@@ -281,6 +285,14 @@ class FakeWorld:
         """Let the next call of this action be done, and its caller be torn out of it."""
         self._interrupts[call] = by
 
+    def n_failures_left(self, call: str) -> int:
+        """How many calls of this action are still to fail."""
+        return len(self._failures.get(call, ()))
+
+    def is_to_interrupt(self, call: str) -> bool:
+        """Whether the caller of the next call of this action is still to be torn out of it."""
+        return call in self._interrupts
+
     def has_container(self, host: str, name: str) -> bool:
         """Whether there is one of this name."""
         return (host, name) in self._containers
@@ -323,8 +335,7 @@ class FakeWorld:
                 self.add_container(host, state.name, status=state.status, labels=state.labels)
                 raise UnknownEffectError(f"{call}: scripted to be unknown", target=target)
         self._containers[host, state.name] = self._after(call, host, state, args)
-        if call in self._interrupts:
-            raise self._interrupts.pop(call)
+        self._tear_out(call)
         if how is Fails.TIMEOUT_AFTER_EFFECT:
             raise UnknownEffectError(f"{call}: scripted to time out after its effect", target=target)
 
@@ -343,6 +354,7 @@ class FakeWorld:
         how = self._next_failure("notify.send")
         args = {"title": title, "body": body}
         self.writes.append(Write(at=self._clock(), call="notify.send", target=to, args=args, failed=how))
+        self._tear_out("notify.send")
         if how is Fails.TRANSIENT:
             raise TransientActionError(f"notification target {to}: scripted to fail", reason=Reason.NOTIFY)
         if how is not None:
@@ -368,8 +380,7 @@ class FakeWorld:
         self._alertmanager_answers(url)
         how = self._begin("alertmanager.silence", url, dict(labels))
         silence_id = self._add_silence(labels, ends_at, created_by, comment)
-        if "alertmanager.silence" in self._interrupts:
-            raise self._interrupts.pop("alertmanager.silence")
+        self._tear_out("alertmanager.silence")
         self._end("alertmanager.silence", url, how)
         return silence_id
 
@@ -392,14 +403,19 @@ class FakeWorld:
         self._alertmanager_answers(url)
         if silence_id not in self._silences:
             raise TargetNotFoundError(f"Alertmanager at {url} has no such silence", target=url)
-        how = self._begin("alertmanager.expire", url, {"id": silence_id})
+        how = self._begin("alertmanager.expire", url, {"id": silence_id}, of="alertmanager.silence")
         if self._silences[silence_id].ends_at > self._clock():
             self.change_silence(silence_id, status="expired", ends_at=self._clock())
+        self._tear_out("alertmanager.silence")
         self._end("alertmanager.expire", url, how)
 
-    def _begin(self, call: str, target: str, args: Mapping[str, str]) -> Fails | None:
-        """A call that would change something: kept, and failed where it is scripted to fail undone."""
-        how = self._next_failure(call)
+    def _begin(self, call: str, target: str, args: Mapping[str, str], of: str = "") -> Fails | None:
+        """A call that would change something: kept, and failed where it is scripted to fail undone.
+
+        Args:
+            of: the action whose undo it is; what is scripted for that one is for its undo too.
+        """
+        how = self._next_failure(call) or (self._next_failure(of) if of else None)
         self.writes.append(Write(at=self._clock(), call=call, target=target, args=args, failed=how))
         match how:
             case Fails.TRANSIENT:
@@ -421,6 +437,10 @@ class FakeWorld:
     def _answers(self, host: str) -> None:
         if host in self._away:
             raise TransientActionError(f"Docker engine {host} cannot be reached", target=f"docker:{host}")
+
+    def _tear_out(self, call: str) -> None:
+        if call in self._interrupts:
+            raise self._interrupts.pop(call)
 
     def _next_failure(self, call: str) -> Fails | None:
         scripted = self._failures.get(call)

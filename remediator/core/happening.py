@@ -65,18 +65,17 @@ class _Log:
     def take(self, event: Event) -> None:
         """Note what one event says."""
         data: Mapping[str, Any] = event.data
-        if event.type is EventType.PLAN_MADE:
+        if event.type in (EventType.PLAN_MADE, EventType.PLAN_REFUSED):
             known = self._runs.get(event.run_id)
             plan = unpack_plan(data["plan"])
             self._runs[event.run_id] = _KnownRun(plan=plan) if known is None else replace(known, plan=plan)
-            return
-        if event.type is EventType.PLAN_REFUSED:
-            self._add(event, Kind.REFUSES, str(data["reason"]), {"says": str(data.get("detail", ""))})
-            return
         run = self._runs.get(event.run_id)
         if run is None:
             return
         match event.type:
+            case EventType.PLAN_REFUSED:
+                says = {"reason": str(data["reason"]), "says": str(data["detail"])}
+                self._add(event, Kind.REFUSES, str(data["reason"]), {**self._of(run), **says})
             case EventType.VERDICT_GIVEN:
                 self._verdict(event, run)
             case EventType.TURN_WAITED:
@@ -111,7 +110,7 @@ class _Log:
         data: Mapping[str, Any] = event.data
         if run.plan.mode is not Mode.ENFORCE:
             return
-        if data["rung"] > 1:
+        if data["word"] == "allow" and data["rung"] > 1:  # it begins there
             self._rung(event, run, int(data["rung"]))
         is_waiting = data["word"] == "wait"
         self._waits(event, run, {str(one["reason"]) for one in data["reasons"]} if is_waiting else set())

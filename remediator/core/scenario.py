@@ -154,7 +154,8 @@ class World:
     Attributes:
         docker: host → container name → its keys as the file has them (``status``, ``labels``, ``stop_timeout``,
             ``cpus``), or ``gone`` or ``replaced``; or ``away`` or ``back`` for the whole host.
-        alertmanager: ``away`` or ``back``; or alert → ``silenced``, ``inhibited`` or ``active``.
+        alertmanager: ``away`` or ``back``; or alert → ``silenced``, ``inhibited``, ``active``, or ``gone`` (it has the
+            alert no more, and nobody delivers that it is resolved).
     """
 
     docker: Mapping[str, Mapping[str, Mapping[str, JsonValue] | str] | str] = field(default_factory=dict)

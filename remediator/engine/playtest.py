@@ -22,13 +22,14 @@ from remediator.clients.fake import PROMETHEUS, FakeWorld
 from remediator.clients.fake import Fails as How
 from remediator.clients.ports import Clients, CpuLimit
 from remediator.core.action import JsonValue, LookingActions
-from remediator.core.alert import Alert, RawDelivery
+from remediator.core.alert import Alert, AlertStatus, RawDelivery, label_key
 from remediator.core.decode import decode
 from remediator.core.event import RecordedEvent, utc_text, utc_time
+from remediator.core.guard import ASK_AGAIN
 from remediator.core.happening import happenings
-from remediator.core.lease import ASK_EVERY, PREFIX
+from remediator.core.lease import PREFIX
 from remediator.core.match import Match, PlaybookIndex
-from remediator.core.move import tell_next_at
+from remediator.core.move import HEARD_WITHIN, LATCH_LIMIT, tell_next_at
 from remediator.core.plan import Plan, make_plan, subject_id
 from remediator.core.playbook import PlaybookSet
 from remediator.core.run import Phase, Run
@@ -50,7 +51,7 @@ from remediator.core.scenario import (
     World,
     compare,
 )
-from remediator.core.units import parse_duration
+from remediator.core.units import parse_duration, print_duration
 from remediator.engine.clock import StoryClock
 from remediator.engine.fleets import condition_name as fleet_key
 from remediator.errors import PlaybookError, RemediatorError, SettingsError
@@ -60,12 +61,24 @@ from remediator.settings import Settings, load_settings
 SOURCE = "story"
 """Where a story's deliveries come from, as the log has it."""
 
+RECEIVER = "remediator"
+"""Whom Alertmanager delivers to, where the settings do not say."""
+
 QUIET = timedelta(minutes=11)
 """After so long without an event, what waits has been judged and asked again at least once (at most every 10 minutes),
-and would do nothing new before a time that is known."""
+and an Alertmanager's answer has had its effect (within 6)."""
+
+A_MINUTE = timedelta(minutes=1)
+"""``undo.require`` is asked so often, and the end of a pause looked for (``ASK_EVERY``, ``LOOK_AT_PAUSE``)."""
+
+STILL = timedelta(hours=25)
+"""After so long without an event nothing comes any more, unless at a moment that is known."""
 
 LONGEST = timedelta(days=60)
-"""A story that is not over by then never ends: something comes again and again."""
+"""A story that goes on for so long after its last event never ends."""
+
+BUSY = 2_000
+"""Nor does one in which, after its last event, something happens at so many moments."""
 
 
 class Engine(Protocol):
@@ -77,9 +90,12 @@ class Engine(Protocol):
     def halt(self) -> None: ...
     def note_alive(self) -> None: ...
     def dues(self) -> Mapping[str, datetime]: ...
+    def asks_at(self) -> datetime | None: ...
+    def expiries(self) -> Mapping[str, datetime]: ...
     def events_after(self, seq: int) -> list[RecordedEvent]: ...
-    def known_run(self, run_id: str) -> tuple[Run, Phase] | None: ...
+    def known_run(self, run_id: str) -> tuple[Run, Phase, datetime] | None: ...
     def lease_ends(self) -> list[datetime]: ...
+    def is_paused(self) -> bool: ...
     def n_unexpected(self) -> int: ...
     def runs(self, limit: int, state: str) -> list[dict[str, Any]]: ...
     def pause(self, actor: str, reason: str) -> dict[str, Any]: ...
@@ -229,8 +245,21 @@ class _Story:
         self._was: list[tuple[datetime, str, datetime, datetime | None]] = []
         """What was ever so of an alert: when it became so, its name, and its beginning and end."""
         self._engine: Engine | None = None
-        self._down_until = file.begins
+        """None while it is down."""
+        self._starts_at = file.begins
+        """When it starts (again)."""
         self._quiet_since = file.begins
+        self._n_busy = 0
+        """Moments at which something happened since the last event of the story."""
+        self._known: set[datetime] = set()
+        """Moments at which time alone may change something."""
+        self._asks: dict[str, datetime] = {}
+        """What was due again a minute after it had been looked at → when."""
+        self._n_unexpected = 0
+        self._scripted: list[tuple[int, Fails, int]] = []
+        """Line of the story, what is to fail, and how many calls of that action were to fail before it."""
+        self._kills: list[tuple[int, str]] = []
+        """Line of the story, and the action in whose midst the engine is to be killed."""
         self.events: list[RecordedEvent] = []
         self.line = scenario.line
         self._furnish()
@@ -242,15 +271,13 @@ class _Story:
         self._start()
         for event in self._scenario.story:
             self.line = event.line
-            at = self._stage.file.begins + event.at
-            self._go_to(at)
-            if at < self._down_until:
-                raise self._error("the engine is down at this time")
-            self._quiet_since = at
+            self._go_to(self._stage.file.begins + event.at)
+            self._quiet_since, self._n_busy = self._clock.moment, 0
             self._happen(event)
         self.line = self._scenario.line
-        self._go_to(None)
-        if self._engine is not None and self._engine.n_unexpected():
+        self._go_on()
+        self._check_that_all_was_met()
+        if self._n_unexpected + self._engine_of().n_unexpected():
             raise self._error("the engine met an error that nobody foresaw; its log has it (--log)")
 
     def close(self) -> None:
@@ -260,61 +287,121 @@ class _Story:
             self._engine.halt()
             self._engine = None
 
-    def _go_to(self, until: datetime | None) -> None:
-        """Let the engine do what is due before a moment, and stand there; None = until nothing is due."""
-        while until is None or self._clock.moment < until:
-            self._work()
-            due = self._due(is_last=until is None)
-            if due is None and until is None:
-                return
-            due = max(due or cast("datetime", until), self._clock.moment + timedelta(milliseconds=1))
-            if until is None and due - self._stage.file.begins > LONGEST:
-                raise self._error(
-                    f"the story does not end: something is due for ever ({LONGEST.days} days after its begin)"
-                )
-            self._clock.moment = due if until is None else min(due, until)
-            self._engine_of().note_alive()
+    def _go_to(self, until: datetime) -> None:
+        """Let the engine do what is due before a moment, and stand there."""
+        while self._clock.moment < until:
+            due = self._work()
+            self._move(until if due is None else min(due, until))
+        if self._engine is None and self._clock.moment >= self._starts_at:
+            self._start()
 
-    def _work(self) -> None:
-        try:
-            self._engine_of().work()
-        except EngineKilledError as killed:
-            self._restart(killed.args[0])
-            self._engine_of().work()
-        self._read_events()
+    def _go_on(self) -> None:
+        """Let the engine do all that is due, until nothing is."""
+        ended_at = self._clock.moment
+        while (due := self._work()) is not None:
+            if due - ended_at > LONGEST or self._n_busy > BUSY:
+                raise self._error(self._why_endless(due - ended_at))
+            self._move(due)
 
-    def _due(self, *, is_last: bool) -> datetime | None:
+    def _move(self, to: datetime) -> None:
+        if to in self._known:
+            self._quiet_since = to
+        self._clock.moment = max(to, self._clock.moment + timedelta(milliseconds=1))
+        if self._engine is not None:
+            self._engine.note_alive()
+
+    def _work(self) -> datetime | None:
+        """Let the engine do what is due now.
+
+        Returns:
+            When there is something to do next, None when there is nothing more.
+        """
+        while True:
+            if self._engine is None:
+                if self._clock.moment < self._starts_at:
+                    return self._starts_at
+                self._start()
+            try:
+                self._engine_of().work()
+            except EngineKilledError as killed:
+                self._kill(killed.args[0])
+            else:
+                self._read_events()
+                return self._due()
+
+    def _due(self) -> datetime | None:
         """When the engine has something to do next."""
         engine, now = self._engine_of(), self._clock.moment
-        dues = engine.dues()
-        if not is_last or now - self._quiet_since < QUIET:
-            return min(dues.values(), default=None)
-        # The story is told, and it is quiet. What waits is judged again and again, and nothing but time can change the
-        # answer: go on to the next moment at which that may be.
-        moments: list[datetime] = []
+        dues, asks_at, quiet = engine.dues(), engine.asks_at(), now - self._quiet_since
+        self._known = {at for key, at in engine.expiries().items() if not self._world.is_listed(key)}
+        if quiet < QUIET:
+            return min((*dues.values(), *self._known, *([asks_at] if asks_at is not None else ())), default=None)
+        # Nothing has happened for a while. Where the engine only asks whether something has changed, it asks less and
+        # less often from now on: nothing changes in a story that stands still, but at moments that are known.
+        moments: set[datetime] = set()
+        questions = {asks_at} if asks_at is not None else set()
         for what, at in dues.items():
-            if what.startswith(PREFIX):
-                moments += [at] if at - now > ASK_EVERY else engine.lease_ends()
-                continue
-            found = engine.known_run(what)
-            if found is None or found[1] is not Phase.WAITING:
-                moments.append(at)
-            else:
-                moments += [*self._lifts(what), *filter(None, [tell_next_at(found[0])])]
-        return min((at for at in moments if at > now), default=None)
+            changes_at = self._changes_at(what, at)
+            (moments if changes_at is None else questions).add(at)
+            self._known.update(changes_at or ())
+        moments |= {at for at in self._known if at > now}
+        if questions and quiet < STILL:
+            moments.add(max(min(questions), now + quiet / 4))
+        return min(moments, default=None)
+
+    def _changes_at(self, what: str, at: datetime) -> list[datetime] | None:
+        """When that which waits may go on by itself; None where its due time is such a moment."""
+        engine, now = self._engine_of(), self._clock.moment
+        if at - now == A_MINUTE:
+            self._asks[what] = at
+        is_asking = self._asks.get(what) == at
+        if what.startswith(PREFIX):
+            return engine.lease_ends() if is_asking else None
+        found = engine.known_run(what)
+        if found is None or found[1] is not Phase.WAITING:
+            return [] if is_asking and engine.is_paused() else None
+        run, _, last_word_at = found
+        lifts = self._lifts(what)
+        if lifts and max(lifts) <= now:
+            return None  # others have moved them on: the engine knows until when, and the log does not
+        words = [last_word_at + HEARD_WITHIN, last_word_at + LATCH_LIMIT]
+        return [moment for moment in (*words, tell_next_at(run), *lifts) if moment is not None]
 
     def _lifts(self, run_id: str) -> list[datetime]:
-        """When the rules that a plan waits for lift, as its newest verdict says."""
+        """When the rules that a plan waits for lift by themselves, as its newest verdict says."""
         for one in reversed(self.events):
             if one.event.run_id == run_id and "answers" in one.event.data:
                 answers = cast("Sequence[Mapping[str, str]]", one.event.data["answers"])
-                return [utc_time(answer["lifts_at"]) for answer in answers if answer["lifts_at"]]
+                lifts = [utc_time(answer["lifts_at"]) for answer in answers if answer["lifts_at"]]
+                # What is asked again so soon lifts when somebody answers.
+                return [at for at in lifts if at - one.event.at > ASK_AGAIN]
         return []
+
+    def _why_endless(self, lasted: timedelta) -> str:
+        last = next((one.event for one in reversed(self.events) if one.event.run_id), None)
+        newest = f"; the newest event: {last.type.value} {last.target}".rstrip() if last is not None else ""
+        return (
+            f"the story does not end: {print_duration(lasted)} after its last event something is still done, again and"
+            f" again{newest}; let it end, as by `resolves` or `changes`"
+        )
+
+    def _check_that_all_was_met(self) -> None:
+        """What a story lets go wrong, and nothing ever met, tests nothing."""
+        for line, fails, n_before in self._scripted:
+            self.line = line
+            n_scripted = sum(one.times for _, one, _ in self._scripted if one.action == fails.action)
+            if n_scripted - self._world.n_failures_left(fails.action) <= n_before:
+                raise self._error(f"no {fails.action} came that could fail")
+        for line, action in self._kills:
+            self.line = line
+            if self._world.is_to_interrupt(action):
+                raise self._error(f"no {action} came in whose midst the engine could be killed")
 
     def _read_events(self) -> None:
         new = self._engine_of().events_after(self.events[-1].seq if self.events else 0)
         if new:
             self._quiet_since = self._clock.moment
+            self._n_busy += 1
             self.events += new
 
     def _happen(self, event: StoryEvent) -> None:
@@ -324,12 +411,18 @@ class _Story:
             case Says():
                 self._say(event.what)
             case Posts(body=body):
-                self._deliver(body)
+                self._post(body)
             case Fails() as fails:
+                n_before = sum(one.times for _, one, _ in self._scripted if one.action == fails.action)
+                self._scripted.append((event.line, fails, n_before))
                 self._world.fail(fails.action, How(fails.how), times=fails.times)
             case Restarts(during="") as killed:
-                self._restart(killed.down)
+                self._engine_of()
+                self._kill(killed.down)
+                if not killed.down:
+                    self._start()
             case Restarts() as killed:
+                self._kills.append((event.line, killed.during))
                 self._world.interrupt(killed.during, EngineKilledError(killed.down))
             case Person():
                 self._act(event.what)
@@ -339,7 +432,10 @@ class _Story:
     # -- the engine
 
     def _engine_of(self) -> Engine:
-        assert self._engine is not None
+        if self._engine is None:
+            raise self._error(
+                f"the engine is down until {print_duration(self._starts_at - self._stage.file.begins)} after the begin"
+            )
         return self._engine
 
     def _start(self) -> None:
@@ -348,12 +444,13 @@ class _Story:
         self._engine = stage.workshop.build(settings, self._world.clients(), self._clock, stage.loaded)
         self._engine.prepare()
 
-    def _restart(self, down: timedelta) -> None:
+    def _kill(self, down: timedelta) -> None:
         self._read_events()
-        self._engine_of().halt()
-        self._clock.moment += down
-        self._down_until = self._clock.moment
-        self._start()
+        engine = self._engine_of()
+        self._n_unexpected += engine.n_unexpected()
+        engine.halt()
+        self._engine = None
+        self._starts_at = self._clock.moment + down
 
     # -- the world
 
@@ -384,9 +481,18 @@ class _Story:
                 self._world.set_away(url, is_away=world.alertmanager == "away")
             return
         for name, how in world.alertmanager.items():
-            alert = self._alert(name)
-            self._world.list_alert(alert.labels, is_inhibited=how == "inhibited")
-            self._world.mute_alert(alert.labels, is_muted=how == "silenced")
+            labels = self._alert(name).labels
+            if how == "gone":
+                self._world.forget_alert(labels)
+            else:
+                self._list(labels, is_inhibited=how == "inhibited")
+            self._world.mute_alert(labels, is_muted=how == "silenced")
+
+    def _list(self, labels: Mapping[str, str], *, is_inhibited: bool = False) -> None:
+        """Let the Alertmanagers, where there are any, have an alert that fires."""
+        settings = self._stage.settings.alertmanager
+        if settings.urls:
+            self._world.list_alert(labels, is_inhibited=is_inhibited, receivers=[settings.receiver or RECEIVER])
 
     def _change_container(self, host: str, name: str, keys: Mapping[str, JsonValue] | str) -> None:
         there = self._world.has_container(host, name)
@@ -444,7 +550,7 @@ class _Story:
             "version": "4",
             "groupKey": f"{{}}:{json.dumps(labels, sort_keys=True)}",
             "status": "resolved" if says.word is Word.RESOLVES else "firing",
-            "receiver": group.get("receiver", self._stage.settings.alertmanager.receiver or "remediator"),
+            "receiver": group.get("receiver", self._stage.settings.alertmanager.receiver or RECEIVER),
             "groupLabels": labels,
             "commonLabels": {},
             "commonAnnotations": {},
@@ -482,13 +588,31 @@ class _Story:
                 raise self._error(f"{name} does not fire, so it cannot be resolved")
             starts_at, ends_at = self._firing.pop(name), so_at
         self._was.append((so_at, name, starts_at, ends_at))
-        if self._stage.settings.alertmanager.urls:
-            labels = self._alert(name).labels
-            if word is Word.FIRES:
-                self._world.list_alert(labels)
-            else:
-                self._world.forget_alert(labels)
+        labels = self._alert(name).labels
+        if word is Word.FIRES:
+            self._list(labels)
+        else:
+            self._world.forget_alert(labels)
         return starts_at, ends_at
+
+    def _post(self, body: bytes) -> None:
+        """Deliver what was recorded. Whoever sent it has its alerts, as an Alertmanager has."""
+        now = self._clock.moment
+        names = {label_key(alert.labels): name for name, alert in self._stage.file.alerts.items()}
+        for alert in decode(body, now).alerts:
+            name = names.get(alert.label_key)
+            starts_at, ends_at = alert.starts_at or now, None
+            if alert.status is AlertStatus.FIRING:
+                self._list(alert.labels)
+            else:
+                self._world.forget_alert(alert.labels)
+                ends_at = alert.ends_at or now
+            if name is not None:
+                self._was.append((now, name, starts_at, ends_at))
+                self._firing.pop(name, None)
+                if ends_at is None:
+                    self._firing[name] = starts_at
+        self._deliver(body)
 
     def _deliver(self, body: bytes) -> None:
         self._engine_of().accept(RawDelivery(received_at=self._clock.moment, source=SOURCE, body=body))

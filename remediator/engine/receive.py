@@ -534,12 +534,22 @@ class Intake:
             StoreError: the store is away.
         """
         now = self._clock.now()
+        before = now - self._expire_after
         with self._store.read() as conn:
-            silent = subjects.silent_episodes(conn, now - self._expire_after)
+            if not subjects.has_silent_episode(conn, before):
+                return 0
+            silent = subjects.silent_episodes(conn, before)
         expired = [episode for episode in silent if self._heard_for(episode, now) >= self._expire_after]
         for episode in expired:
             self._store.write(partial(self._expire_one, episode=episode))
         return len(expired)
+
+    def expiries(self) -> dict[str, datetime]:
+        """Label key of each open episode → when it expires, should nothing more be heard of it."""
+        now = self._clock.now()
+        with self._store.read() as conn:
+            words = subjects.last_words(conn)
+        return {key: at + self._expire_after + time_away(self._life.gaps, at, now) for key, at in words}
 
     def _expire_one(self, tx: Tx, episode: subjects.Episode) -> None:
         current = subjects.get_episode(tx.conn, episode.id)

@@ -199,7 +199,9 @@ Sees = Annotated[dict[str, Seen | Annotated[dict[str, Seen], Field(min_length=1)
 Docker = Annotated[
     dict[str, Literal["away", "back"] | dict[str, Literal["gone", "replaced"] | ContainerKeys]], _ByHand()
 ]
-Alertmanager = Annotated[Literal["away", "back"] | dict[str, Literal["silenced", "inhibited", "active"]], _ByHand()]
+Alertmanager = Annotated[
+    Literal["away", "back"] | dict[str, Literal["silenced", "inhibited", "active", "gone"]], _ByHand()
+]
 
 
 class WorldKeys(Table):
@@ -211,7 +213,7 @@ class WorldKeys(Table):
     )
     alertmanager: Alertmanager | None = Field(
         default=None,
-        description="Alert → silenced, inhibited or active; or away or back for the whole Alertmanager.",
+        description="Alert → silenced, inhibited, active or gone; or away or back for the whole Alertmanager.",
     )
 
 

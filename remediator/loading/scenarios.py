@@ -111,7 +111,7 @@ _OTHER_SETTINGS = frozenset(Settings.model_fields) - {*SETTINGS_THAT_ACT}
 NO_NUMBER = tuple(word.value for word in Nothing)
 HOST_WORDS = ("away", "back")
 CONTAINER_WORDS = ("gone", "replaced")
-ALERT_WORDS = ("silenced", "inhibited", "active")
+ALERT_WORDS = ("silenced", "inhibited", "active", "gone")
 _HOW = ("transient", "permanent", "timeout_after_effect", "unknown")
 
 _NEEDED = ("playbooks", "scenarios")

@@ -123,6 +123,10 @@ _TOUCH = Prepared(
 _OPEN_EPISODE_ID = Prepared(
     select(episode.c.id).where(episode.c.label_key == bindparam("label_key"), episode.c.ended_at.is_(None))
 )
+_SILENT = Prepared(
+    select(episode.c.id).where(episode.c.ended_at.is_(None), episode.c.last_word_at < bindparam("before")).limit(1)
+)
+_LAST_WORDS = Prepared(select(episode.c.label_key, episode.c.last_word_at).where(episode.c.ended_at.is_(None)))
 _END_EPISODE = Prepared(
     update(episode)
     .where(_BY_ID)
@@ -211,6 +215,16 @@ def end_episode(conn: Connection, episode_id: str, at: datetime, reason: str, en
     """It ended: ``resolved`` (with the sender's ``endsAt``) or ``expired``."""
     ends_at_text = utc_text(ends_at) if ends_at is not None else ""
     _END_EPISODE.run(conn, row=episode_id, at=utc_text(at), reason=reason, ends_at=ends_at_text)
+
+
+def has_silent_episode(conn: Connection, before: datetime) -> bool:
+    """Whether ``silent_episodes`` would give any."""
+    return _SILENT.value(conn, before=utc_text(before)) is not None
+
+
+def last_words(conn: Connection) -> list[tuple[str, datetime]]:
+    """Label key of each open episode, and when it was last heard of."""
+    return [(key, utc_time(at)) for key, at in _LAST_WORDS.run(conn)]
 
 
 def silent_episodes(conn: Connection, before: datetime) -> list[Episode]:
