@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import click
 import watchfiles
 
 from remediator.cli.scenario_report import Asked
@@ -21,18 +22,31 @@ Play = Callable[[Asked], Sequence[TestFile]]
 """Plays what is asked for and tells of it; gives the files that it could read."""
 
 
+TICK_MS = 200
+"""So often it looks whether there was a Ctrl-C."""
+
+
 def watch(asked: Asked, play: Play) -> None:
-    """Play all, and then what changes, until Ctrl-C."""
+    """Play all, and then what changes, until Ctrl-C.
+
+    Raises:
+        click.UsageError: nothing of what is asked for is there.
+    """
+    known: dict[str, TestFile] = {}
+    paths = asked.paths
     try:
-        known = {_real(file.file): file for file in play(asked)}
         while True:
             folders = _folders(asked.paths, known.values())
-            say(f"watching {', '.join(os.path.relpath(folder) for folder in folders)}; Ctrl-C ends it", "dim")
-            changed = next(iter(watchfiles.watch(*folders, raise_interrupt=True)))
-            paths = _concerned(asked, known, {_real(path) for _, path in changed})
-            if paths:
-                say()
-                known |= {_real(file.file): file for file in play(replace(asked, paths=paths))}
+            if not folders:
+                raise click.UsageError(f"there is nothing to watch: {', '.join(map(str, asked.paths))}")
+            changes = watchfiles.watch(*folders, raise_interrupt=True, yield_on_timeout=True, rust_timeout=TICK_MS)
+            next(changes)  # it watches from here on: what is saved while scenarios are played comes next
+            while _folders(asked.paths, known.values()) == folders:
+                if paths:
+                    known |= {_real(file.file): file for file in play(replace(asked, paths=paths))}
+                    say(f"watching {', '.join(os.path.relpath(folder) for folder in folders)}; Ctrl-C ends it", "dim")
+                    say()
+                paths = _concerned(asked, known, {_real(path) for _, path in next(changes)})
     except KeyboardInterrupt:
         say()
 
