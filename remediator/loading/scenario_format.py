@@ -86,7 +86,9 @@ def _one_or_more(value: object) -> tuple[str, ...]:
     names = tuple(_name(item, "a name or a list of names") for item in (value if isinstance(value, list) else [value]))
     if not names:
         raise problem("value", "must not be empty")
-    if twice := next((name for n, name in enumerate(names) if name in names[:n]), None):
+    if len({*names}) < len(names):
+        seen: set[str] = set()
+        twice = next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
         raise problem("value", f"names {cut(twice, 80)!r} twice")
     return names
 

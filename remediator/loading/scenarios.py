@@ -23,6 +23,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError, create_model
 
 from remediator.core.action import ActionParams, JsonValue, LookingAction, LookingActions
+from remediator.core.alert import label_key
 from remediator.core.decode import decode
 from remediator.core.outcome import Outcome, RunOutcome
 from remediator.core.scenario import (
@@ -58,6 +59,9 @@ __all__ = ["TEST_KEYS", "LoadedTests", "load_tests"]
 
 TEST_KEYS: type[BaseModel] = TestKeys
 """The whole format; its JSON Schema is what editors know of it."""
+
+MOST_HINTS = 200
+"""Of one file. Each looks at every name there is: with thousands of both, a file would be read for hours."""
 
 ENDINGS = (".test.yaml", ".test.yml")
 
@@ -254,6 +258,8 @@ class _Reader:
         self._sizes: dict[int, int] = {}
         self._alert_names: frozenset[str] = frozenset()
         self._labels: dict[str, Mapping[str, str]] = {}
+        self._recorded: dict[str, Posts | str] = {}
+        self._spoken_of: dict[str, frozenset[str]] = {}
         self._has_alertmanager = False
 
     def read(self) -> TestFile | None:
@@ -296,6 +302,10 @@ class _Reader:
             world=world,
             begins=keys.begins or BEGINS,
         )
+
+    def _hint(self, word: str, known: Iterable[str], otherwise: str = "; there are: ") -> str:
+        """What was probably meant; "" where so much is wrong that nobody reads on, and looking would take long."""
+        return suggest(word, known, otherwise) if len(self._problems.found) < MOST_HINTS else ""
 
     # -- what stands in the file
 
@@ -383,7 +393,7 @@ class _Reader:
                     path.stat()
                 except (OSError, ValueError) as error:
                     why = error.strerror if isinstance(error, OSError) else error
-                    near = suggest(path.name, _names_in(path.parent), "")
+                    near = self._hint(path.name, _names_in(path.parent), "")
                     message = f"{cut(name, 200)} cannot be read: {why}{near}; paths count from this file's folder"
                     self._problems.add((key, index), message)
                 yield path
@@ -480,25 +490,25 @@ class _Reader:
     def _is_word(self, node: Node, path: Place, words: Sequence[str], wanted: str) -> bool:
         if node.value in words:
             return True
-        self._problems.add(path, f"`{path[-1]}` must be {wanted}{suggest(node.text, words, '')}")
+        self._problems.add(path, f"`{path[-1]}` must be {wanted}{self._hint(node.text, words, '')}")
         return False
 
     def _check_was_there(self, name: str, known: set[str], path: Place, what: str, host: str | None) -> None:
         if name not in known:
             where = f" on {host}" if host else ""
-            hint = suggest(name, known) or "; write it into `world`"
+            hint = self._hint(name, known) or "; write it into `world`"
             self._problems.add(path, f"there is no {what} {cut(name, 80)!r}{where} in this world{hint}")
 
     def _check_alert(self, name: str, path: Place) -> None:
         if name not in self._alert_names:
-            hint = suggest(name, self._alert_names) or "; write it under `alerts`"
+            hint = self._hint(name, self._alert_names) or "; write it under `alerts`"
             self._problems.add(path, f"there is no alert {cut(name, 80)!r}{hint}")
 
     def _action(self, name: str, path: Place) -> LookingAction[Any] | None:
         """The action of this name; None, with a problem, when there is none."""
         action = self._actions.get(name)
         if action is None:
-            hint = suggest(name, self._actions)
+            hint = self._hint(name, self._actions)
             self._problems.add(path, f"there is no action {cut(name, 80)!r}{hint}", UnknownActionError)
         return action
 
@@ -571,7 +581,7 @@ class _Reader:
             if isinstance(what, Says) and is_certain:
                 self._tell(what, keys.at.at, node.line, here, told)
             if isinstance(what, Posts):
-                told.is_recorded |= self._spoken_of(what)
+                told.is_recorded |= self._spoken_of[what.file]
             if isinstance(what, Says | Posts | Person) and keys.at.at < back_at:
                 message = f"the engine is down until {print_duration(back_at)} (line {back_line})"
                 self._problems.add((*here, "at"), message)
@@ -649,24 +659,30 @@ class _Reader:
                 told.was.setdefault(name, []).append((so_at, says.word is Word.FIRES, line))
 
     def _posts(self, name: str, path: Place) -> Posts | None:
-        data = read_bytes(self._folder / name, MAX_DELIVERY_BYTES)
-        if isinstance(data, bytes) and len(data) > MAX_DELIVERY_BYTES:
-            data = f"is larger than {MAX_DELIVERY_BYTES // 2**20} MiB, which no engine takes"
-        if isinstance(data, str):
-            near = suggest(Path(name).name, _names_in((self._folder / name).parent), "")
-            self._problems.add(path, f"{cut(name, 200)} {data}{near}")
+        if name not in self._recorded:
+            self._recorded[name] = self._read_delivery(name)
+        found = self._recorded[name]
+        if isinstance(found, str):
+            near = self._hint(Path(name).name, _names_in((self._folder / name).parent), "")
+            self._problems.add(path, f"{cut(name, 200)} {found}{near}")
             return None
-        try:
-            decode(data, BEGINS)
-        except DeliveryError as error:
-            self._problems.add(path, f"{cut(name, 200)} is no delivery: {error}")
-            return None
-        return Posts(file=name, body=data)
+        return found
 
-    def _spoken_of(self, posts: Posts) -> set[str]:
-        """The alerts that a recorded body speaks of."""
-        spoken = [dict(alert.labels) for alert in decode(posts.body, BEGINS).alerts]
-        return {name for name, labels in self._labels.items() if labels in spoken}
+    def _read_delivery(self, name: str) -> Posts | str:
+        """A recorded body, or why it is none; and which alerts of this file it speaks of is noted."""
+        data = read_bytes(self._folder / name, MAX_DELIVERY_BYTES)
+        if isinstance(data, str):
+            return data
+        if len(data) > MAX_DELIVERY_BYTES:
+            return f"is larger than {MAX_DELIVERY_BYTES // 2**20} MiB, which no engine takes"
+        try:
+            spoken_of = {label_key(alert.labels) for alert in decode(data, BEGINS).alerts}
+        except DeliveryError as error:
+            return f"is no delivery: {error}"
+        self._spoken_of[name] = frozenset(
+            alert for alert, labels in self._labels.items() if label_key(labels) in spoken_of
+        )
+        return Posts(file=name, body=data)
 
     def _person(self, deed: Deed, keys: StoryKeys, path: Place) -> Person:
         node = self._root.at(path)
@@ -706,7 +722,7 @@ class _Reader:
             yield Sees(name=name, values=tuple(float(number) for number in numbers), alert=alert)  # type: ignore[arg-type]
         elif numbers:
             wanted = "must be a number, a list of numbers (one for each series), nothing or away"
-            self._problems.add(path, f"`{name}` {wanted}{suggest(node.text, NO_NUMBER, '')}")
+            self._problems.add(path, f"`{name}` {wanted}{self._hint(node.text, NO_NUMBER, '')}")
         else:
             self._problems.add(path, f"`{name}` sees no series; write {name}: nothing")
 
@@ -759,7 +775,7 @@ class _Reader:
         found: dict[str, JsonValue] = {}
         for name, value in params.items():
             if name not in known:
-                message = f"{action.name} has no param `{name}`{suggest(name, known)}"
+                message = f"{action.name} has no param `{name}`{self._hint(name, known)}"
                 self._problems.add((*path, name), message, ParamsError)
                 continue
             try:
@@ -772,17 +788,19 @@ class _Reader:
         return found
 
     def _never(self, keys: ScenarioKeys, path: Place) -> Iterator[str]:
+        lines = {
+            name: self._root.at((*path, "expect", n)).line
+            for n, expected in enumerate(keys.expect)
+            for name in (*(expected.does or ()), *(expected.undoes or ()))
+        }
         for n, name in enumerate(keys.never or ()):
             here = (*path, "never", n)
             action = self._action(name, here)
             if action is not None and action.is_message:
                 message = f"a message that is not expected is a failure anyhow; leave {name} out"
                 self._problems.add(here, message)
-            for m, expected in enumerate(keys.expect):
-                if name in (*(expected.does or ()), *(expected.undoes or ())):
-                    line = self._root.at(("scenarios", path[1], "expect", m)).line
-                    self._problems.add(here, f"{name} is expected in line {line}, and here never")
-                    break
+            if name in lines:
+                self._problems.add(here, f"{name} is expected in line {lines[name]}, and here never")
             yield name
 
 
