@@ -106,6 +106,12 @@ def _base_url(url: str) -> str:
     return url.rstrip("/")
 
 
+def _number(value: object) -> object:
+    if isinstance(value, bool):
+        raise ValueError("must be a number")
+    return value
+
+
 def _size(value: object) -> object:
     if not isinstance(value, str):
         return value
@@ -347,7 +353,9 @@ class FleetSettings(_Table):
     )
 
     kind: TargetKind = Field(description="What it counts: container, node, pod or gpu.")
-    size: Annotated[int, Field(ge=1)] | None = Field(default=None, description="How many there are.")
+    size: Annotated[int, Field(ge=1), BeforeValidator(_number)] | None = Field(
+        default=None, description="How many there are."
+    )
     query: str = Field(
         default="", description="PromQL that gives their number, instead of size.", examples=["count(kube_node_info)"]
     )
@@ -456,7 +464,7 @@ class Settings(BaseSettings):
     max_body: Annotated[int, BeforeValidator(_size), Field(ge=1024), WithJsonSchema(_SIZE_SCHEMA)] = Field(
         default=16 * 2**20, description="Largest HTTP body, in bytes or as 16MiB."
     )
-    workers: Annotated[int, Field(ge=1, le=256)] = Field(
+    workers: Annotated[int, Field(ge=1, le=256), BeforeValidator(_number)] = Field(
         default=16, description="Threads that carry out runs; as many more tell people."
     )
     shutdown_grace: Duration = Field(

@@ -10,9 +10,10 @@ import re
 import signal
 import time
 from datetime import timedelta
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Final
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic.config import JsonDict
 
 from remediator.actions import _container
 from remediator.clients.ports import Clients
@@ -35,10 +36,13 @@ def _read_signal(value: object) -> str:
     raise ValueError(f"{str(value)[:40]!r} is not a signal; write its name, as in SIGUSR1, or its number, 1 to 64")
 
 
+_SIGNAL: Final[JsonDict] = {"anyOf": [{"type": "string"}, {"type": "integer", "minimum": 1, "maximum": _LAST_NUMBER}]}
+
+
 class DockerSignalParams(_container.ContainerParams):
     """Params of ``docker.signal``."""
 
-    signal: Annotated[str, BeforeValidator(_read_signal)] = Field(
+    signal: Annotated[str, BeforeValidator(_read_signal), WithJsonSchema(_SIGNAL)] = Field(
         description="Which signal: its name, with or without SIG, or its number.", examples=["SIGUSR1", "USR2", "10"]
     )
 
