@@ -200,9 +200,11 @@ alertmanager.urls = ["http://{others}"]
     ("options", "code", "shows"),
     [
         pytest.param([], 0, "now running", id="now"),
-        pytest.param(["--at", "1h"], 0, "taken for granted", id="an hour ago"),
         pytest.param(
-            ["--playbooks", "new", "--diff"], 1, "steps.slow.params.cpus: 1 → 2", id="what others would change"
+            ["--playbooks", "new", "--diff", "--at", "1h"],
+            1,
+            "steps.slow.params.cpus: 1 → 2",
+            id="what others would have changed an hour ago",
         ),
     ],
 )
