@@ -1,14 +1,16 @@
 """The reference pages, from the code: ``python -m remediator.cli.reference docs/reference`` (``make docs``).
 
-Takes → gives: actions, commands, settings, metrics, event types → Markdown. A test compares the files with it, so that
-they cannot grow old.
+Takes → gives: actions, commands, settings, metrics, event types → Markdown; the formats → JSON Schema. A test compares
+the files with it, so that they cannot grow old.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
@@ -22,6 +24,7 @@ from remediator.cli import COMMANDS, EPILOG, cli
 from remediator.cli.actions import describe_action, needed
 from remediator.core.event import MEANING
 from remediator.core.units import print_duration
+from remediator.loading.schema import SchemaKind, json_schema
 from remediator.settings import PREFIX, Settings
 from remediator.telemetry import Metrics
 
@@ -218,11 +221,22 @@ PAGES: Mapping[str, Callable[[], str]] = {
 }
 
 
+def schema_file(kind: SchemaKind) -> str:
+    """The JSON Schema of one kind of file, for an editor to point at."""
+    head, rest = HEAD.strip("<!-> \n"), json_schema(kind, REGISTRY)
+    return json.dumps({"$comment": head, **rest}, indent=2, ensure_ascii=False) + "\n"
+
+
+SCHEMAS: Mapping[str, Callable[[], str]] = {f"schema/{kind}.json": partial(schema_file, kind) for kind in SchemaKind}
+
+
 def main(folder: Path) -> None:
-    """Write every page."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Write every page and every schema."""
+    (folder / "schema").mkdir(parents=True, exist_ok=True)
     for name, make in PAGES.items():
         (folder / name).write_text(HEAD + make(), "utf-8")
+    for name, make in SCHEMAS.items():
+        (folder / name).write_text(make(), "utf-8")
 
 
 if __name__ == "__main__":

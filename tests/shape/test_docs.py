@@ -9,7 +9,7 @@ import click
 import pytest
 
 from remediator.cli import COMMANDS, cli
-from remediator.cli.reference import HEAD
+from remediator.cli.reference import HEAD, SCHEMAS
 from remediator.cli.reference import PAGES as REFERENCE_PAGES
 from remediator.core.event import MEANING, EventType
 
@@ -84,8 +84,14 @@ def test_reference_page_when_made_anew_then_is_the_one_in_the_tree(name: str) ->
     assert (REFERENCE / name).read_text() == HEAD + REFERENCE_PAGES[name](), "run make docs"
 
 
-def test_reference_folder_when_listed_then_holds_generated_pages_alone() -> None:
-    assert sorted(page.name for page in REFERENCE.iterdir()) == sorted(REFERENCE_PAGES)
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_schema_when_made_anew_then_is_the_one_in_the_tree(name: str) -> None:
+    assert (REFERENCE / name).read_text("utf-8") == SCHEMAS[name](), "run make docs"
+
+
+def test_reference_folder_when_listed_then_holds_generated_files_alone() -> None:
+    found = [str(file.relative_to(REFERENCE)) for file in REFERENCE.rglob("*") if file.is_file()]
+    assert sorted(found) == sorted([*REFERENCE_PAGES, *SCHEMAS])
 
 
 def test_event_types_when_listed_then_each_has_a_meaning() -> None:
