@@ -150,13 +150,13 @@ def read_bytes(file: FilePath, limit: int) -> bytes | str:
             if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
                 return "is a pipe or a device, not a file"
             return stream.read(limit + 1)
-    except OSError as error:
+    except (OSError, ValueError) as error:
         return cannot_be_read(error)
 
 
-def cannot_be_read(error: OSError) -> str:
-    """Why not, for people."""
-    return f"cannot be read: {error.strerror or error}"
+def cannot_be_read(error: OSError | ValueError) -> str:
+    """Why not, for people; a ``ValueError`` is of a path with a null in it."""
+    return f"cannot be read: {(error.strerror if isinstance(error, OSError) else '') or error}"
 
 
 def read_documents(file: str, data: bytes, *, is_quick: bool = False) -> tuple[list[Document], list[PlaybookError]]:

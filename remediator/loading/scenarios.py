@@ -346,7 +346,10 @@ class _Reader:
             return
         for key, hint in wanted.items():
             there = entries.get(key)
-            if there is None:
+            if there is not None and there.value is None:
+                self._problems.add((*path, key), f"`{key}` has no value{hint}")
+                entries[key] = Node(f"nameless {path}" if key == "name" else [], there.line, there.column)
+            elif there is None:
                 if not any(key in difflib.get_close_matches(other, fields(model), n=1) for other in entries):
                     self._problems.add(path, f"`{key}` is missing{hint}")
                 entries[key] = Node(f"nameless {path}" if key == "name" else [], node.line, node.column)
@@ -392,9 +395,8 @@ class _Reader:
                 try:
                     path.stat()
                 except (OSError, ValueError) as error:
-                    why = error.strerror if isinstance(error, OSError) else error
                     near = self._hint(path.name, _names_in(path.parent), "")
-                    message = f"{cut(name, 200)} cannot be read: {why}{near}; paths count from this file's folder"
+                    message = f"{cut(name, 200)} {cannot_be_read(error)}{near}; paths count from this file's folder"
                     self._problems.add((key, index), message)
                 yield path
 
@@ -421,8 +423,8 @@ class _Reader:
         first: dict[frozenset[tuple[str, str]], str] = {}
         for name, alert in keys.alerts.items():
             place = ("alerts", name)
-            if not name.strip() or name in NO_NUMBER:
-                self._problems.add(place, "an alert's name is text, and none of nothing, away")
+            if not name.strip():
+                self._problems.add(place, "an alert needs a name")
             self._labels[name] = alert.labels
             labels = frozenset(alert.labels.items())
             if (same := first.setdefault(labels, name)) != name:
@@ -443,7 +445,9 @@ class _Reader:
                 there.hosts.add(host)
                 docker[host] = dict(self._containers(here, host, there, can_go=can_go))
             elif self._is_word(node, here, HOST_WORDS, f"a map of containers, or {' or '.join(HOST_WORDS)}"):
-                self._check_was_there(host, there.hosts, here, "Docker host", None)
+                if can_go:
+                    self._check_was_there(host, there.hosts, here, "Docker host", None)
+                there.hosts.add(host)
                 docker[host] = str(node.value)
         return World(docker=docker, alertmanager=self._alertmanager((*path, "alertmanager")))
 
@@ -582,7 +586,7 @@ class _Reader:
                 self._tell(what, keys.at.at, node.line, here, told)
             if isinstance(what, Posts):
                 told.is_recorded |= self._spoken_of[what.file]
-            if isinstance(what, Says | Posts | Person) and keys.at.at < back_at:
+            if isinstance(what, Says | Posts | Person | Restarts) and keys.at.at < back_at:
                 message = f"the engine is down until {print_duration(back_at)} (line {back_line})"
                 self._problems.add((*here, "at"), message)
             if isinstance(what, Restarts) and not what.during:
@@ -703,6 +707,9 @@ class _Reader:
         )
 
     def _sees(self, path: Place) -> Iterator[Sees]:
+        node = self._node(*path)
+        if node is not None and node.value == {} and self._is_whole(node):
+            self._problems.add(path, "`sees` says nothing; write sees: {CONDITION: NUMBER}")
         for name, node in self._map(path, "condition → what it gives: a number, nothing or away"):
             here = (*path, name)
             if not isinstance(node.value, dict):
@@ -843,5 +850,5 @@ def _items(node: Node | None) -> Sequence[Node]:
 def _names_in(folder: Path) -> list[str]:
     try:
         return [entry.name for entry in os.scandir(folder)]
-    except OSError:
+    except (OSError, ValueError):
         return []
