@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 from remediator import __version__
@@ -37,6 +38,7 @@ from remediator.engine.dispatch import Dispatch, Duty
 from remediator.engine.dryrun import Wiring, assumptions, dry_run
 from remediator.engine.execute import UNHEARD, Executor
 from remediator.engine.fleets import Fleets
+from remediator.engine.hindsight import Hindsight
 from remediator.engine.leases import Leases
 from remediator.engine.life import Life
 from remediator.engine.people import PauseSwitch, People, find_run
@@ -48,6 +50,7 @@ from remediator.engine.reconcile import SILENCE, Reconciler
 from remediator.engine.record import Recorder
 from remediator.engine.recover import Keeper, recover
 from remediator.engine.reload import Reloader
+from remediator.engine.replay import Wanted, replay
 from remediator.engine.reserve import Reserver
 from remediator.engine.verify import Verifier
 from remediator.errors import PlaybooksRefusedError, RequestError, StoreError, StoreUnavailableError
@@ -210,6 +213,50 @@ def story_workshop() -> Workshop:
     )
 
 
+def replay_deliveries(
+    settings: Settings,
+    playbooks: Sequence[Path] = (),
+    *,
+    since: datetime,
+    until: datetime | None = None,
+    on_progress: Callable[[int, int], None] = lambda _done, _all: None,
+) -> dict[str, Any]:
+    """Decide the stored deliveries anew; see ``engine.replay``. Nobody is asked, and the store is only read.
+
+    Args:
+        playbooks: files and folders instead of the settings'.
+        since, until: aware; None = now.
+
+    Raises:
+        PlaybooksRefusedError: the playbooks cannot be loaded.
+        StoreError: there is no store, or it cannot be read.
+        ReplayError: the engine met an error that nobody foresaw.
+    """
+    loaded = load_playbooks(settings, playbooks)
+    if loaded.problems:
+        raise PlaybooksRefusedError([str(problem) for problem in loaded.problems])
+
+    def build(settings: Settings, clients: Clients, clock: StoryClock, loaded: Loaded, then: Hindsight) -> App:
+        return App(
+            settings, clients, clock=clock, load=lambda: loaded, jitter=lambda: 0.0, is_alone=True, hindsight=then
+        )
+
+    store = open_readonly(settings.store_url)
+    try:
+        with TemporaryDirectory(prefix="remediator-replay-") as folder:
+            wanted = Wanted(
+                since=since,
+                until=until or datetime.now(UTC),
+                settings=settings,
+                loaded=loaded,
+                folder=Path(folder),
+                on_progress=on_progress,
+            )
+            return replay(store.read, wanted, build)
+    finally:
+        store.close()
+
+
 class DryApp:
     """Plans and judges; opens the store read-only, where there is one."""
 
@@ -294,6 +341,7 @@ class App:
         jitter: see ``Executor``; None = random.
         is_alone: one thread drives it (``work``), on a clock that it moves itself, with a store that nobody needs
             afterwards: what stories are played on.
+        hindsight: what neighbours said, for a replay: then no Prometheus and no Alertmanager is asked.
     """
 
     def __init__(
@@ -305,6 +353,7 @@ class App:
         load: Callable[[], Loaded] | None = None,
         jitter: Callable[[], float] | None = None,
         is_alone: bool = False,
+        hindsight: Hindsight | None = None,
     ) -> None:
         self.settings = settings
         self.metrics = Metrics()
@@ -314,7 +363,7 @@ class App:
         self._is_stopping = False
         self._dry_runs = threading.BoundedSemaphore(DRY_RUNS)
         self._asks_at: datetime | None = None
-        self._looks = read_only_clients(settings)
+        self._looks = ReadOnlyClients(dockers={}) if is_alone else read_only_clients(settings)
         self._asks = Conditions(self._looks.prometheus)  # kept: it remembers who does not answer
         self._rejections: list[datetime] = []
         self._waiting: tuple[float, Mapping[str, int]] = (float("-inf"), {})
@@ -322,7 +371,8 @@ class App:
         self._recorder = recorder
         pause = PauseSwitch(settings.pause_file)
         self._pause = pause
-        conditions = self.conditions = Conditions(clients.prometheus, self.metrics, is_alone=is_alone)
+        asked = Conditions(clients.prometheus, self.metrics, is_alone=is_alone)
+        conditions = self.conditions = asked if hindsight is None else hindsight.conditions
         self._life = Life(store, when)
         self._reloader = Reloader(load or (lambda: load_playbooks(settings)), store, recorder, when, self.metrics)
         self._fleets = fleets_of(conditions, settings)
@@ -343,8 +393,9 @@ class App:
             store, recorder, self._reloader, REGISTRY, when, self._life, self._dispatch, settings.expire_after
         )
         self._receiver = Receiver(store, recorder, self._intake, self.metrics)
-        self._reconciler = self._make_reconciler(clients.alertmanagers)
-        self.pipeline.attach(self._dispatch, self._reconciler.hear if self._reconciler is not None else None)
+        self._reconciler = self._make_reconciler(clients.alertmanagers) if hindsight is None else None
+        hear = self._reconciler.hear if self._reconciler is not None else None
+        self.pipeline.attach(self._dispatch, hear if hindsight is None else hindsight.hear)
         self._breakers = Breakers(store, recorder, self._reloader, when, self._dispatch)
         self._people = People(store, recorder, self._reloader, REGISTRY, when, self._dispatch, self._life)
         self._keeper = Keeper(
@@ -778,6 +829,14 @@ class App:
     def is_paused(self) -> bool:
         """Whether a person holds all acts."""
         return self._read(self._pause) is not None
+
+    def take_again(self, deliveries: Sequence[inbox.StoredDelivery], move: Callable[[datetime], None]) -> int:
+        """See ``Intake.take_again``."""
+        return self._intake.take_again(deliveries, move)
+
+    def end_again(self, label_key: str, reason: str, at: datetime) -> None:
+        """See ``Intake.end_again``."""
+        self._intake.end_again(label_key, reason, at)
 
     def lease_ends(self) -> list[datetime]:
         """The latest ends of what is lent."""

@@ -217,6 +217,11 @@ class FakeWorld:
         self._containers[host, name] = state
         return state
 
+    def put_container(self, host: str, state: ContainerState) -> ContainerState:
+        """Let a container be just so, by its name."""
+        self._containers[host, state.name] = state
+        return state
+
     def set_status(self, host: str, name: str, status: str) -> ContainerState:
         """Bring a container into a state behind everybody's back: running (a new process), exited, paused, …"""
         state = self.container(host, name)

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -278,6 +279,43 @@ class Intake:
             n_alerts += len(group.alerts)
         self._handle_batch(batch)
         return len(waiting)
+
+    def take_again(self, deliveries: Sequence[inbox.StoredDelivery], move: Callable[[datetime], None]) -> int:
+        """Handle what was stored and handled before, each at its own time; for replays, on a store of their own.
+
+        Args:
+            move: sets the clock to when a delivery came.
+
+        Returns:
+            How many were handled: up to the first that lets a run or a lease be looked at, which has to come before the
+            next. What cannot be decoded is passed over.
+
+        Raises:
+            StoreError: none was handled.
+        """
+
+        def work(tx: Tx) -> int:
+            for number, stored in enumerate(deliveries, 1):
+                move(stored.received_at)
+                with suppress(DeliveryError):  # it was stored by a version that took it
+                    group = decode(stored.body, stored.received_at)
+                    for alert in group.alerts:
+                        self._take(tx, stored, group, alert)
+                if tx.hooks:
+                    return number
+            return len(deliveries)
+
+        return self._store.write(work)
+
+    def end_again(self, label_key: str, reason: str, at: datetime) -> None:
+        """End what fires of a label set as it ended before (``absent``, ``expired``); for replays. Raises StoreError."""
+
+        def work(tx: Tx) -> None:
+            current = subjects.open_episode(tx.conn, label_key)
+            if current is not None:
+                self.end_episode(tx, current, reason, at if reason == "absent" else None, 0)
+
+        self._store.write(work)
 
     def _group_of(self, stored: inbox.StoredDelivery) -> AlertGroup | None:
         """What its body says; None when that cannot be read any more, which is recorded."""

@@ -1,0 +1,574 @@
+"""What the world answered, as the log kept it: the neighbours of a replay.
+
+Takes the events of a window → a world in memory and its Prometheus, which give the recorded answers again: what targets
+were, how acts ended, what conditions read, whether an alert was muted. Where nothing was recorded the world is friendly
+(targets are there and run, acts succeed, conditions hold), and that is noted: whatever rests on it is not known.
+
+In a replay acts take no time. What a run was told after an act is told that much earlier here.
+
+Must never ask anybody, and never decide what the engine decides.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, Generic, TypeVar
+
+from remediator.clients.fake import Fails, FakeWorld
+from remediator.clients.ports import ContainerState, CpuLimit
+from remediator.core.alert import label_key
+from remediator.core.condition import Comparison, Condition, Reading, Seen
+from remediator.core.event import Event, EventType
+from remediator.core.move import WHY_NOT, Heard
+from remediator.core.outcome import Outcome
+from remediator.core.plan import Plan, unpack_plan
+from remediator.engine.conditions import Conditions
+from remediator.engine.fleets import condition_name
+from remediator.engine.pipeline import Hear
+from remediator.errors import (
+    ActionError,
+    InvalidTargetError,
+    PermanentActionError,
+    Reason,
+    TargetNotFoundError,
+    TransientActionError,
+    UnknownEffectError,
+)
+from remediator.settings import Settings
+
+T = TypeVar("T")
+
+SOON = timedelta(seconds=5)
+"""An answer of so soon after is an answer of now: the engine that was recorded took a moment for everything."""
+
+KEEPS = timedelta(hours=1)
+"""A recorded answer stands for others of so much later, and so much earlier where there is no older one."""
+
+_FLEET_LIMITS = (
+    re.compile(r"\b(?P<limit>\d+) \((?P<percent>\d+) % of (?P<fleet>\S+)\)"),
+    re.compile(r"\b(?P<limit>\d+) are (?P<percent>\d+) % of (?P<fleet>[^\s;]+)"),
+)
+"""How verdicts say what a share of a fleet was."""
+
+_NUMBER = re.compile(r" is (?P<number>\S+), must be ")
+_SEVERAL = re.compile(r" has (?P<n>\d+) values where one is meant")
+_NO_ANSWER = re.compile(r" has no answer: (?P<why>.*)", re.DOTALL)
+
+
+class Assumed(StrEnum):
+    """Kinds of what nobody was asked."""
+
+    TARGET = "target"
+    ACT = "act"
+    MESSAGE = "message"
+    CONDITION = "condition"
+    FLEET = "fleet"
+    WORD = "word"
+
+
+MEANS: Mapping[Assumed, str] = {
+    Assumed.TARGET: "a target that was never looked at is there and runs",
+    Assumed.ACT: "an act that was never tried succeeds, at once",
+    Assumed.MESSAGE: "a message that was never sent arrives",
+    Assumed.CONDITION: "a condition that was not asked then holds (verify: it helped; require: it may)",
+    Assumed.FLEET: "the size of a fleet that no verdict named is not known, which refuses a share of it",
+    Assumed.WORD: "an alert that Alertmanager was not asked for then fires and is not muted",
+}
+"""For people: what is assumed where nothing was recorded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assumption:
+    """One question that nobody had asked.
+
+    Attributes:
+        about: a target's ref, a query, a fleet, a label key.
+    """
+
+    kind: Assumed
+    about: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hindsight:
+    """What an engine is given instead of neighbours that it could ask.
+
+    Attributes:
+        hear: None where deliveries alone say what fires.
+    """
+
+    conditions: Conditions
+    hear: Hear | None
+
+
+@dataclass(slots=True)
+class _Answer(Generic[T]):
+    """What was said, from when, and until when it is known to have stood."""
+
+    at: datetime
+    until: datetime
+    says: T
+
+
+class _Series(Generic[T]):
+    """Answers to one question over time."""
+
+    def __init__(self) -> None:
+        self.answers: list[_Answer[T]] = []
+        self._at: list[datetime] = []
+
+    def add(self, at: datetime, says: T) -> _Answer[T]:
+        answer = _Answer(at, at, says)
+        self.answers.append(answer)
+        return answer
+
+    def settle(self) -> None:
+        """All is told: put it in order."""
+        self.answers.sort(key=lambda one: one.at)
+        self._at = [one.at for one in self.answers]
+
+    def place(self, now: datetime) -> int:
+        """Of the newest answer that is not later than now, -1 where there is none."""
+        return bisect_right(self._at, now + SOON) - 1
+
+    def of(self, now: datetime) -> T | None:
+        """The answer that stands for now, None where none does."""
+        place = self.place(now)
+        if place >= 0 and now <= self.answers[place].until + KEEPS:
+            return self.answers[place].says
+        later = self.answers[place + 1 : place + 2]
+        return later[0].says if later and later[0].at <= now + KEEPS else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Target:
+    """A container as somebody saw it, or why it could not be seen."""
+
+    problem: ActionError | None = None
+    uid: str = ""
+    status: str = ""
+    labels: Mapping[str, str] | None = None
+    cpu: CpuLimit | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class _Tried:
+    """How an act ended; each answers one act."""
+
+    at: datetime
+    outcome: Outcome
+    reason: Reason
+    detail: str
+    is_worth_another: bool
+    is_used: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class _Told:
+    """What is known of one run while its events are read.
+
+    Attributes:
+        early: how much earlier things happen to it in a replay: the time that its acts took.
+        open: answers that stand until the run is told otherwise, by what they are part of.
+    """
+
+    plan: Plan
+    early: timedelta = timedelta(0)
+    started: dict[str, Event] = field(default_factory=dict)
+    open: dict[str, list[_Answer[Reading]]] = field(default_factory=dict)
+
+
+class Past:
+    """All that was answered in a window.
+
+    Attributes:
+        assumed: what was asked since and had no answer, in the order of the questions.
+    """
+
+    def __init__(self, events: Iterable[Event]) -> None:
+        """Read a log.
+
+        Args:
+            events: in its order; runs whose beginning is not among them are passed over.
+        """
+        self.assumed: list[Assumption] = []
+        self._targets: dict[tuple[str, str], _Series[_Target]] = {}
+        self._acts: dict[tuple[str, str], list[_Tried]] = {}
+        self._readings: dict[str, _Series[Reading]] = {}
+        self._fleets: dict[str, _Series[int]] = {}
+        self._words: dict[str, _Series[Heard]] = {}
+        runs: dict[str, _Told] = {}
+        for event in events:
+            self._take(event, runs)
+        for series in (self._targets, self._readings, self._fleets, self._words):
+            for one in series.values():
+                one.settle()
+        for acts in self._acts.values():
+            acts.sort(key=lambda tried: tried.at)
+
+    # -- answering
+
+    def assume(self, kind: Assumed, about: str, now: datetime) -> None:
+        """Keep that nobody knows."""
+        self.assumed.append(Assumption(kind=kind, about=about, at=now))
+
+    def target(self, host: str, container: str, now: datetime) -> tuple[int, _Target | None]:
+        """A container as it was seen last, or first, and the answer's number; None where it never was."""
+        series = self._targets.get((host, container))
+        if series is None:
+            return -1, None
+        place = series.place(now)
+        if place < 0:  # what was seen later is more than nothing, but not that it could not be
+            place = next((n for n, one in enumerate(series.answers) if one.says.problem is None), -1)
+        return place, series.answers[place].says if place >= 0 else None
+
+    def act(self, call: str, target: str, now: datetime) -> _Tried | None:
+        """How the act that was tried about now ended; None where none was."""
+        for tried in self._acts.get((call, target), ()):
+            if not tried.is_used and now - KEEPS <= tried.at <= now + KEEPS:
+                tried.is_used = True
+                return tried
+        return None
+
+    def reading(self, condition: Condition, now: datetime) -> Reading:
+        """What a query gave."""
+        series = self._readings.get(condition.query)
+        found = series.of(now) if series is not None else None
+        if found is not None:
+            return found
+        if condition.name.startswith(_FLEET):
+            return self._fleet(condition.name.removeprefix(_FLEET), now)
+        self.assume(Assumed.CONDITION, condition.query, now)
+        return Reading(values=(_number_that_fits(condition),))
+
+    def _fleet(self, name: str, now: datetime) -> Reading:
+        series = self._fleets.get(name)
+        if series is None:
+            self.assume(Assumed.FLEET, name, now)
+            return Reading(problem="a replay asks nobody, and no verdict of the time says it")
+        return Reading(values=(float(series.answers[max(series.place(now), 0)].says),))
+
+    def hear(self, label_keys: Iterable[str], now: datetime) -> Heard:
+        """What the Alertmanagers said of these label sets."""
+        for key in sorted(label_keys):
+            series = self._words.get(key)
+            if series is not None:
+                return series.answers[max(series.place(now), 0)].says
+        self.assume(Assumed.WORD, ", ".join(sorted(label_keys)), now)
+        return Heard.FIRES
+
+    # -- reading the log
+
+    def _take(self, event: Event, runs: dict[str, _Told]) -> None:
+        if event.type is EventType.PLAN_MADE:
+            plan = unpack_plan(_map(event.data["plan"]))
+            if event.run_id in runs:
+                runs[event.run_id].plan = plan
+            else:
+                runs[event.run_id] = _Told(plan=plan)
+            return
+        told = runs.get(event.run_id)
+        if told is None:
+            return
+        data: Mapping[str, Any] = event.data
+        match event.type:
+            case EventType.TURN_WAITED:
+                self._words_of(told, event.at, [str(one) for one in data["waits_for"]])
+            case EventType.VERDICT_GIVEN:
+                self._verdict(told, event)
+            case EventType.ATTEMPT_STARTED:
+                told.started[str(data["step"])] = event
+                self._seen_by(event.target, data["before"], event.at - told.early)
+            case EventType.ATTEMPT_FINISHED:
+                self._attempt(told, event)
+            case EventType.UNDO_STARTED:
+                told.started[str(data["lease_id"])] = event
+            case EventType.UNDO_FINISHED:
+                self._undo(told, event)
+            case EventType.VERIFICATION_LOOKED:
+                self._looked(told, event)
+            case EventType.VERIFICATION_FINISHED:
+                self._stood(told, str(data["step"]), event.at - told.early)
+            case EventType.LEASE_KEPT:
+                self._kept(told, event)
+            case EventType.RUN_FINISHED:
+                for part in list(told.open):
+                    self._stood(told, part, event.at - told.early)
+            case _:
+                pass
+
+    def _words_of(self, told: _Told, at: datetime, waits_for: Sequence[str]) -> None:
+        reasons = {one.partition(":")[2] for one in waits_for}
+        said = next((heard for heard, reason in WHY_NOT.items() if reason.value in reasons), Heard.FIRES)
+        self._words.setdefault(label_key(told.plan.labels), _Series()).add(at - told.early, said)
+
+    def _verdict(self, told: _Told, event: Event) -> None:
+        data: Mapping[str, Any] = event.data
+        at = event.at - told.early
+        self._words_of(told, at, ())
+        for target in data["targets"]:
+            seen = _Target(uid=str(target["uid"]), status=str(target["state"]), labels=dict(target["labels"]))
+            self._see(str(target["ref"]), at, seen)
+        self._stood(told, _REQUIRE, at)
+        asked = list(told.plan.require)
+        for answer in data["answers"]:
+            if answer["rule"] == "targets" and answer["word"] != "allow":
+                self._unseen(told, int(data["rung"]), answer, at)
+            if answer["rule"] == "require" and asked:
+                self._read(told, _REQUIRE, asked.pop(0), str(answer["detail"]), at)
+            for limit in (found for shape in _FLEET_LIMITS for found in shape.finditer(str(answer["detail"]))):
+                size = math.ceil(int(limit["limit"]) * 100 / int(limit["percent"]))
+                self._fleets.setdefault(limit["fleet"], _Series()).add(at, size)
+
+    def _unseen(self, told: _Told, rung: int, answer: Mapping[str, str], at: datetime) -> None:
+        detail, reason = answer["detail"], Reason(answer["reason"])
+        problem: ActionError
+        match reason:
+            case Reason.UNREACHABLE:
+                problem = TransientActionError(_without_step(detail))
+            case Reason.NO_TARGET:
+                problem = TargetNotFoundError(_without_step(detail))
+            case _:
+                problem = InvalidTargetError(_without_step(detail), reason=reason)
+        for step in told.plan.acts_of(rung):
+            if detail.startswith(f"step {step.name}:") and step.action.startswith("docker."):
+                where = (str(step.params.get("host", "")), str(step.params.get("container", "")))
+                self._targets.setdefault(where, _Series()).add(at, _Target(problem=problem))
+
+    def _seen_by(self, ref: str, before: Mapping[str, Any], at: datetime) -> None:
+        if "id" not in before or "status" not in before:
+            return
+        cpu = None
+        if "nano_cpus" in before:
+            cpu = CpuLimit(
+                nano_cpus=before["nano_cpus"], period_us=before["cpu_period_us"], quota_us=before["cpu_quota_us"]
+            )
+        self._see(ref, at, _Target(uid=str(before["id"]), status=str(before["status"]), cpu=cpu))
+
+    def _see(self, ref: str, at: datetime, seen: _Target) -> None:
+        if not ref.startswith(_DOCKER):
+            return
+        host, _, name = ref.removeprefix(_DOCKER).partition("/")
+        self._targets.setdefault((host, name), _Series()).add(at, seen)
+
+    def _attempt(self, told: _Told, event: Event) -> None:
+        data: Mapping[str, Any] = event.data
+        started = told.started.get(str(data["step"]))
+        if started is None:
+            return
+        at = started.at - told.early
+        outcome, reason = Outcome(data["outcome"]), Reason(data["reason"])
+        tried = _Tried(
+            at=at, outcome=outcome, reason=reason, detail=str(data["detail"]), is_worth_another=bool(data["retry_at"])
+        )
+        if reason not in (Reason.UNKNOWN_EFFECT, Reason.DID_NOT_HAPPEN):  # those are waited for in a replay too
+            told.early += timedelta(milliseconds=data["duration_ms"])
+        params: Mapping[str, Any] = started.data["params"]
+        if data["action"] != _MESSAGE:
+            self._acts.setdefault((str(data["action"]), event.target), []).append(tried)
+            return
+        after: Mapping[str, Any] = _map(data["after"])
+        heard = after.get("told", params.get("to", ()) if outcome is Outcome.SUCCEEDED else ())
+        for to in params.get("to", ()):
+            arrived = replace(tried, outcome=Outcome.SUCCEEDED) if to in heard else replace(tried)
+            self._acts.setdefault((_MESSAGE, str(to)), []).append(arrived)
+
+    def _undo(self, told: _Told, event: Event) -> None:
+        data: Mapping[str, Any] = event.data
+        started = told.started.pop(str(data["lease_id"]), event)
+        outcome = Outcome(data["outcome"])
+        tried = _Tried(
+            at=started.at - told.early,
+            outcome=outcome,
+            reason=Reason.TRANSIENT,
+            detail=str(data["detail"]),
+            is_worth_another=True,
+        )
+        action = str(data["action"])
+        self._acts.setdefault((_UNDOES.get(action, action), event.target), []).append(tried)
+
+    def _looked(self, told: _Told, event: Event) -> None:
+        data: Mapping[str, Any] = event.data
+        at, part = event.at - told.early, str(data["step"])
+        self._stood(told, part, at)
+        step = next((step for step in told.plan.steps if step.key == part), None)
+        checks = step.verify if step is not None else told.plan.verify
+        for check, watched in zip(checks, data["checks"], strict=False):
+            if check.condition is not None and watched["seen"]:
+                self._read(told, part, check.condition, str(watched["detail"]), at, Seen(watched["seen"]))
+
+    def _kept(self, told: _Told, event: Event) -> None:
+        """What had to hold before an act is taken back did not, all the time."""
+        step = next((step for step in told.plan.steps if step.key == event.data["step"]), None)
+        for condition in step.undo.require if step is not None and step.undo is not None else ():
+            begins = told.started[step.key].at if step is not None and step.key in told.started else event.at
+            series = self._readings.setdefault(condition.query, _Series())
+            series.add(begins - told.early, Reading(problem=str(event.data["detail"]))).until = event.at
+
+    def _read(
+        self, told: _Told, part: str, condition: Condition, detail: str, at: datetime, seen: Seen | None = None
+    ) -> None:
+        reading = _reading(detail, condition, seen)
+        if reading is not None:
+            answer = self._readings.setdefault(condition.query, _Series()).add(at, reading)
+            told.open.setdefault(part, []).append(answer)
+
+    def _stood(self, told: _Told, part: str, at: datetime) -> None:
+        """The answers of this part were so until now."""
+        for answer in told.open.pop(part, ()):
+            answer.until = max(answer.until, at)
+
+
+_FLEET = condition_name("")
+_DOCKER = "docker:"
+_MESSAGE = "notify.send"
+_REQUIRE = "require"
+"""Names what a verdict asked, beside the keys of steps."""
+
+_UNDOES = {"alertmanager.silence": "alertmanager.expire"}
+"""Action → the call that takes it back, where that is another."""
+
+
+def _without_step(detail: str) -> str:
+    return detail.partition(": ")[2] or detail
+
+
+def _reading(detail: str, condition: Condition, seen: Seen | None) -> Reading | None:
+    """What was read, from the words that ``core.condition.look`` has for it; else one that says the same of it."""
+    if found := _NUMBER.search(detail):
+        try:
+            return Reading(values=(float(found["number"]),))
+        except ValueError:
+            pass
+    if found := _SEVERAL.search(detail):
+        return Reading(values=(0.0,) * int(found["n"]))
+    if found := _NO_ANSWER.search(detail):
+        return Reading(problem=found["why"])
+    if " has no value" in detail or seen is Seen.NO_VALUE:
+        return Reading()
+    match seen:
+        case Seen.MET:
+            return Reading(values=(_number_that_fits(condition),))
+        case Seen.NOT_MET:
+            return Reading(values=(_number_that_does_not(condition),))
+        case _:
+            return None
+
+
+def _number_that_fits(condition: Condition) -> float:
+    bound = float(condition.bound)
+    return {Comparison.BELOW: bound - 1, Comparison.ABOVE: bound + 1, Comparison.EQUALS: bound}[condition.comparison]
+
+
+def _number_that_does_not(condition: Condition) -> float:
+    bound = float(condition.bound)
+    return bound + 1 if condition.comparison is not Comparison.ABOVE else bound - 1
+
+
+class RecordedWorld(FakeWorld):
+    """The world of a replay: as it was seen, and friendly where nobody had looked."""
+
+    def __init__(self, clock: Callable[[], datetime], past: Past, settings: Settings) -> None:
+        """With the hosts, targets and servers that the settings name."""
+        super().__init__(clock)
+        self._past = past
+        self._applied: dict[tuple[str, str], int] = {}
+        for host in settings.docker.hosts:
+            self.add_host(host)
+        for name in settings.notify:
+            self.add_notify_target(name)
+        self.name_prometheus(list(settings.prometheus.servers))
+        for url in settings.alertmanager.urls:
+            self.add_alertmanager(url)
+
+    def look(self, host: str, container: str) -> ContainerState:
+        """As it was seen; made where nobody ever looked."""
+        place, seen = self._past.target(host, container, self.now())
+        if seen is not None and seen.problem is not None:
+            raise seen.problem.with_traceback(None)
+        try:
+            state = self.container(host, container)
+        except TargetNotFoundError:
+            state = self.add_container(host, container)
+            if seen is None:
+                self._past.assume(Assumed.TARGET, f"docker:{host}/{container}", self.now())
+        if seen is not None and self._applied.get((host, state.name)) != place:
+            self._applied[host, state.name] = place
+            state = self._become(host, state, seen)
+        return state
+
+    def _become(self, host: str, state: ContainerState, seen: _Target) -> ContainerState:
+        if seen.uid and seen.uid != state.id:
+            state = self.put_container(host, replace(state, id=seen.uid))
+        if seen.labels is not None and dict(seen.labels) != dict(state.labels):
+            state = self.put_container(host, replace(state, labels=dict(seen.labels)))
+        if seen.cpu is not None and seen.cpu != state.cpu:
+            state = self.put_container(host, replace(state, cpu=seen.cpu))
+        if seen.status and seen.status != state.status:
+            state = self.set_status(host, state.name, seen.status)
+        return state
+
+    def act(self, call: str, host: str, container_id: str, args: Mapping[str, str]) -> None:
+        """Ends as it did."""
+        target = f"docker:{host}/{self.container(host, container_id).name}"
+        self._end_as_recorded(call, target, Assumed.ACT)
+        super().act(call, host, container_id, args)
+
+    def tell(self, to: str, title: str, body: str) -> None:
+        """Ends as it did."""
+        self._end_as_recorded(_MESSAGE, to, Assumed.MESSAGE)
+        super().tell(to, title, body)
+
+    def _end_as_recorded(self, call: str, target: str, kind: Assumed) -> None:
+        tried = self._past.act(call, target, self.now())
+        if tried is None:
+            self._past.assume(kind, target, self.now())
+            return
+        if tried.outcome in (Outcome.SUCCEEDED, Outcome.UNCHANGED, Outcome.SKIPPED):
+            return
+        if tried.reason is Reason.UNKNOWN_EFFECT:
+            self.fail(call, Fails.UNKNOWN)
+        elif tried.reason is Reason.DID_NOT_HAPPEN:
+            raise UnknownEffectError(tried.detail, target=target)
+        elif tried.is_worth_another or tried.reason is Reason.TRANSIENT:
+            raise TransientActionError(tried.detail, target=target, reason=tried.reason)
+        else:
+            raise PermanentActionError(tried.detail, target=target, reason=tried.reason)
+
+
+class RecordedConditions(Conditions):
+    """What a Prometheus said; which one is asked is the engine's own question."""
+
+    def __init__(self, world: FakeWorld, past: Past) -> None:
+        """For the servers of this world."""
+        super().__init__(world.clients().prometheus, is_alone=True)
+        self._world = world
+        self._past = past
+
+    def ask(self, server: str, conditions: Sequence[Condition]) -> tuple[Reading, ...]:
+        """As ``Conditions.ask``."""
+        if server not in self._servers:
+            return super().ask(server, conditions)
+        return tuple(self._past.reading(condition, self._world.now()) for condition in conditions)
+
+
+def hindsight(world: RecordedWorld, past: Past, settings: Settings) -> Hindsight:
+    """What an engine is given that lives in this world."""
+
+    def hear(label_keys: frozenset[str], last_word_at: datetime, ours: frozenset[str]) -> Heard:
+        del last_word_at, ours
+        return past.hear(label_keys, world.now())
+
+    return Hindsight(conditions=RecordedConditions(world, past), hear=hear if settings.alertmanager.urls else None)
+
+
+def _map(value: Any) -> Mapping[str, Any]:
+    assert isinstance(value, Mapping)
+    return value

@@ -1,0 +1,674 @@
+"""Decides anew what was delivered: the real engine, with other playbooks, on the stored deliveries at their own times.
+
+Takes → gives: a store read-only, playbooks and policies → the runs that would be new, gone or different. The engine
+plays on a scratch store and a clock that stands where each delivery came; its neighbours say what the log says they
+said (``engine.hindsight``); what people did is done again at its time, where it still means something.
+
+Must never: decide anything that the engine decides, write to the store that it reads, or hold a real neighbour.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from itertools import chain
+from pathlib import Path
+from typing import Any, Protocol
+
+from remediator.clients.ports import Clients
+from remediator.core.decision import Change, Decision, Differs, decision, differences
+from remediator.core.event import Event, EventType, RecordedEvent, utc_text
+from remediator.core.plan import unpack_plan
+from remediator.core.playbook import PlaybookSet
+from remediator.engine.clock import StoryClock
+from remediator.engine.hindsight import MEANS, Assumed, Assumption, Hindsight, Past, RecordedWorld, hindsight
+from remediator.errors import RemediatorError, RequestError
+from remediator.loading import Loaded
+from remediator.settings import Settings
+from remediator.store import Connection, recorded
+from remediator.store.inbox import StoredDelivery
+
+Read = Callable[[], AbstractContextManager[Connection]]
+"""Opens a snapshot of the store, read-only."""
+
+CHUNK = 500
+"""Rows of one snapshot: an engine that runs must be able to cut its WAL."""
+
+BATCH = 200
+"""Deliveries of one transaction, at most: those between two moments at which something is due."""
+
+LEAST_WARM_UP = timedelta(days=1)
+
+PAIRED_WITHIN = timedelta(minutes=10)
+"""A run that is gone and one that is new, of one playbook and the same values, are one that is different."""
+
+_GOES_ON = (
+    *(EventType.PLAN_MADE, EventType.PLAN_REFUSED, EventType.TURN_WAITED, EventType.VERDICT_GIVEN),
+    *(EventType.STEP_SKIPPED, EventType.ATTEMPT_STARTED, EventType.ATTEMPT_FINISHED),
+    *(EventType.VERIFICATION_LOOKED, EventType.VERIFICATION_FINISHED, EventType.RUNG_CLIMBED, EventType.APPROVAL_ASKED),
+    *(EventType.LEASE_OPENED, EventType.LEASE_RELEASED, EventType.LEASE_KEPT, EventType.LEASE_CLOSED),
+    *(EventType.UNDO_STARTED, EventType.UNDO_FINISHED, EventType.RUN_FINISHED),
+)
+"""What runs do."""
+
+_BY_PEOPLE = (
+    *(EventType.PAUSED, EventType.RESUMED, EventType.APPROVAL_GIVEN, EventType.APPROVAL_DENIED),
+    *(EventType.CANCEL_REQUESTED, EventType.RUN_SETTLED, EventType.UNDO_REQUESTED, EventType.BREAKER_RESET),
+)
+
+_BESIDE = (
+    EventType.EPISODE_ENDED, EventType.ENGINE_STARTED, EventType.ENGINE_STOPPED, EventType.PLAYBOOKS_LOADED,
+    EventType.DELIVERY_REJECTED, EventType.BREAKER_TRIPPED,
+)  # fmt: skip
+
+_ENDED_BY_ITSELF = ("absent", "expired")
+"""Ends of episodes that no delivery says."""
+
+
+class Engine(Protocol):
+    """The running engine (``app.App``), as far as a replay needs it."""
+
+    def prepare(self) -> None: ...
+    def work(self) -> datetime | None: ...
+    def halt(self) -> None: ...
+    def note_alive(self) -> None: ...
+    def take_again(self, deliveries: Sequence[StoredDelivery], move: Callable[[datetime], None]) -> int: ...
+    def end_again(self, label_key: str, reason: str, at: datetime) -> None: ...
+    def events_after(self, seq: int) -> list[RecordedEvent]: ...
+    def n_unexpected(self) -> int: ...
+    def pause(self, actor: str, reason: str) -> dict[str, Any]: ...
+    def resume(self, actor: str, reason: str) -> dict[str, Any]: ...
+    def approve(self, run_id: str, actor: str, reason: str, question: int = 0) -> dict[str, Any]: ...
+    def deny(self, run_id: str, actor: str, reason: str, question: int = 0) -> dict[str, Any]: ...
+    def cancel(self, run_id: str, actor: str, reason: str) -> dict[str, Any]: ...
+    def settle(self, run_id: str, happened: bool, actor: str, reason: str) -> dict[str, Any]: ...
+    def undo(self, run_id: str, step: str, actor: str, reason: str) -> dict[str, Any]: ...
+    def reset_breaker(self, name: str, actor: str, reason: str) -> dict[str, Any]: ...
+    def run_by_hand(
+        self, playbook: str, labels: Mapping[str, str], annotations: Mapping[str, str], actor: str
+    ) -> dict[str, Any]: ...
+
+
+Build = Callable[[Settings, Clients, StoryClock, Loaded, Hindsight], Engine]
+"""An engine on these clients, this clock and this set, told what others said; not yet prepared."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What is to be replayed.
+
+    Attributes:
+        since, until: runs that begin in it are compared; aware UTC.
+        settings: of the engine whose store it is.
+        loaded: playbooks and policies, without problems.
+        folder: an empty one, for the scratch store.
+        on_progress: is told how many of how many deliveries were decided.
+    """
+
+    since: datetime
+    until: datetime
+    settings: Settings
+    loaded: Loaded
+    folder: Path
+    on_progress: Callable[[int, int], None] = lambda _done, _all: None
+
+
+class ReplayError(RemediatorError):
+    """The engine met an error that nobody foresaw: what it decided cannot be trusted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Again:
+    """Something beside deliveries that happens again.
+
+    Attributes:
+        down_from: of a start: since when the engine was away.
+    """
+
+    at: datetime
+    seq: int
+    event: Event
+    down_from: datetime | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class _Log:
+    """What was recorded of a window.
+
+    Attributes:
+        runs: run → its events.
+        again: what happens again, in order.
+        notes: what a reader has to know.
+    """
+
+    runs: dict[str, list[Event]] = field(default_factory=lambda: defaultdict(list))
+    events: list[Event] = field(default_factory=list)
+    again: list[_Again] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    n_bad: int = 0
+
+
+def replay(read: Read, wanted: Wanted, build: Build) -> dict[str, Any]:
+    """Decide anew, and compare with what happened.
+
+    Args:
+        read: opens snapshots of the store.
+        build: makes engines.
+
+    Returns:
+        As ``remediator replay --json`` prints it: ``runs`` (counts), ``by_playbook``, ``differences`` (each with
+        ``kind``, ``what`` and ``rests_on``), ``people``, ``assumed``, ``notes``; sorted, so that two can be compared.
+
+    Raises:
+        StoreError: the store cannot be read.
+        ReplayError: the engine met an error that nobody foresaw.
+    """
+    begins, notes = _begin(read, wanted)
+    log = _recorded(read, wanted, begins)
+    log.notes[:0] = notes
+    past = Past(log.events)
+    story = _Story(read, wanted, build, log, past, begins)
+    story.play()
+    was = _decisions(log.runs, wanted.since)
+    would_be = _decisions(story.runs(), wanted.since)
+    return _answer(wanted, begins, log, story, past, was, would_be)
+
+
+# -- what was recorded -------------------------------------------------------------------------------------------------
+
+
+def warm_up(playbooks: PlaybookSet, settings: Settings) -> timedelta:
+    """So long before its window a replay begins: the longest time over which one act or alert bears on another."""
+    windows = [LEAST_WARM_UP, settings.expire_after]
+    for case in (case for playbook in playbooks.playbooks for case in playbook.cases):
+        guard = case.guard
+        windows += [case.hold, guard.cooldown, guard.tell_after]
+        windows += [limit.per for limit in (guard.max_runs, guard.max_targets) if limit is not None]
+        windows += [case.ladder] if case.ladder is not None else []
+        windows += [case.approval.expires] if case.approval is not None else []
+        windows += [step.undo.at_most for step in case.steps if step.undo is not None]
+    windows += [limit.per for limit in playbooks.policy.max_disruptive_acts]
+    windows += [breaker.within for breaker in playbooks.policy.breakers]
+    return max(windows) + timedelta(hours=1)
+
+
+def _begin(read: Read, wanted: Wanted) -> tuple[datetime, list[str]]:
+    """Where the replay begins, and what is to be said of it."""
+    with read() as conn:
+        first = recorded.first_delivery_at(conn)
+        log_begins = recorded.events(conn, list(EventType), _EVER, wanted.until, 0, 1)
+    begins = wanted.since - warm_up(wanted.loaded.playbook_set, wanted.settings)
+    if first is None or first >= wanted.until:
+        return begins, ["no delivery is stored of this time: there is nothing to decide"]
+    notes = []
+    if first > wanted.since:
+        notes.append(f"the first stored delivery is of {_moment(first)}: nothing is known of the time before it")
+    elif first > begins:
+        notes.append(f"the warm-up begins with the first stored delivery, {_moment(first)}")
+    return max(begins, min(first, log_begins[0].event.at if log_begins else first)), notes
+
+
+_EVER = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
+
+
+def _recorded(read: Read, wanted: Wanted, begins: datetime) -> _Log:
+    log = _Log()
+    with read() as conn:
+        gaps = recorded.gaps(conn)
+        paused = recorded.last_event(conn, [EventType.PAUSED, EventType.RESUMED], begins)
+        tripped = recorded.last_event(conn, [EventType.BREAKER_TRIPPED, EventType.BREAKER_RESET], begins)
+    if paused is not None and paused.type is EventType.PAUSED:
+        log.again.append(_Again(at=begins, seq=0, event=paused))
+    if tripped is not None and tripped.type is EventType.BREAKER_TRIPPED:
+        name = tripped.data["breaker"]
+        log.notes.append(f"the breaker {name} had tripped before the replay begins: here it has not")
+    known = {playbook.name: playbook.sha256 for playbook in wanted.loaded.playbook_set.playbooks}
+    others: set[str] = set()
+    ends: list[tuple[int, Event]] = []
+    last_at = begins
+    for one in _all_events(read, begins, wanted.until):
+        event = one.event
+        if event.type in (*_GOES_ON, *_BY_PEOPLE) and event.run_id:
+            log.runs[event.run_id].append(event)
+            log.events.append(event)
+        match event.type:
+            case EventType.ENGINE_STARTED if one.event.at > begins and log.events + log.again:
+                starts = (start for start, end in gaps if abs(end - event.at) < timedelta(seconds=2))
+                down_from = max(next(starts, last_at), last_at)
+                log.again.append(_Again(at=event.at, seq=one.seq, event=event, down_from=down_from))
+            case EventType.EPISODE_ENDED if event.data["reason"] in _ENDED_BY_ITSELF:
+                ends.append((one.seq, event))
+            case EventType.DELIVERY_REJECTED:
+                log.n_bad += event.at >= wanted.since
+            case EventType.PLAYBOOKS_LOADED if event.data["playbooks"] != known and event.at < wanted.until:
+                others |= _other_names(event.data["playbooks"], known)
+            case EventType.PLAN_MADE | EventType.PLAN_REFUSED if len(log.runs[event.run_id]) == 1:
+                if _plan(event).is_by_hand:
+                    log.again.append(_Again(at=event.at, seq=one.seq, event=event))
+            case kind if kind in _BY_PEOPLE:
+                log.again.append(_Again(at=event.at, seq=one.seq, event=event))
+            case _:
+                pass
+        last_at = event.at
+    log.runs = {run_id: events for run_id, events in log.runs.items() if _begins_a_run(events[0])}
+    with read() as conn:
+        for seq, event in ends:
+            key = recorded.label_key_of(conn, event.episode_id)
+            ended = Event(type=event.type, at=event.at, data={"reason": event.data["reason"], "label_key": key})
+            log.again.append(_Again(at=event.at, seq=seq, event=ended))
+    log.again.sort(key=lambda again: (again.at, again.seq))
+    if others:
+        log.notes.append(
+            "for some of the time the engine ran with others than these playbooks, so that what differs may be due to"
+            f" that: {', '.join(sorted(others))}"
+        )
+    return log
+
+
+def _all_events(read: Read, begins: datetime, until: datetime) -> Iterator[RecordedEvent]:
+    after = 0
+    while True:
+        with read() as conn:
+            found = recorded.events(conn, [*_GOES_ON, *_BY_PEOPLE, *_BESIDE], begins, until, after, CHUNK)
+        if not found:
+            return
+        yield from found
+        after = found[-1].seq
+
+
+def _other_names(then: Any, known: Mapping[str, str]) -> set[str]:
+    return {name for name in {*then, *known} if then.get(name) != known.get(name)}
+
+
+def _begins_a_run(event: Event) -> bool:
+    return event.type in (EventType.PLAN_MADE, EventType.PLAN_REFUSED)
+
+
+def _plan(event: Event) -> Any:
+    plan = event.data["plan"]
+    assert isinstance(plan, Mapping)
+    return unpack_plan(plan)
+
+
+# -- the story ---------------------------------------------------------------------------------------------------------
+
+
+class _Story:
+    """One replay under way.
+
+    Attributes:
+        people: what people did, and what came of it here.
+        by_hand: recorded run by hand → the same run here.
+        n_taken, n_warm_up: deliveries decided, and those of them before the window.
+    """
+
+    def __init__(self, read: Read, wanted: Wanted, build: Build, log: _Log, past: Past, begins: datetime) -> None:
+        self._read = read
+        self._wanted = wanted
+        self._build = build
+        self._log = log
+        self._past = past
+        self._begins = begins
+        self._clock = StoryClock(begins)
+        self._settings = wanted.settings.model_copy(
+            update={
+                "store_url": f"sqlite:///{wanted.folder}/replay.db",
+                "pause_file": None,
+                # What expired then expires again at its time, and nothing else does.
+                "expire_after": timedelta(days=36_500),
+            }
+        )
+        self._world = RecordedWorld(self._clock.now, past, wanted.settings)
+        self._engine = self._start()
+        self._due: datetime | None = None
+        self.people: list[dict[str, Any]] = []
+        self.by_hand: dict[str, str] = {}
+        self.n_taken = self.n_warm_up = 0
+
+    def play(self) -> None:
+        """From the beginning to the end of the window."""
+        with self._read() as conn:
+            n_all = recorded.n_deliveries(conn, self._begins, self._wanted.until)
+        again = list(reversed(self._log.again))
+        waiting: list[StoredDelivery] = []
+        """Of the newest chunk, the oldest last."""
+        last_id = 0
+        self._work()
+        while True:
+            if not waiting:
+                waiting = self._next_chunk(last_id)
+                last_id = waiting[0].id if waiting else last_id
+            if again and (not waiting or self._comes_first(again[-1], waiting[-1])):
+                self._happen(again.pop())
+                self._work()
+            elif waiting:
+                self._go_to(waiting[-1].received_at)
+                self._take(waiting, again[-1].at if again else None)
+                self._wanted.on_progress(self.n_taken, n_all)
+            else:
+                break
+        self._go_to(self._wanted.until - timedelta(microseconds=1))
+        if self._engine.n_unexpected():
+            raise ReplayError("the engine met an error that nobody foresaw while it replayed: see the log (--log)")
+
+    def runs(self) -> dict[str, list[Event]]:
+        """Run → its events; ends the engine."""
+        found: dict[str, list[Event]] = defaultdict(list)
+        for one in self._engine.events_after(0):
+            if one.event.run_id and one.event.type in (*_GOES_ON, *_BY_PEOPLE):
+                found[one.event.run_id].append(one.event)
+        self._engine.halt()
+        same = {here: there for there, here in self.by_hand.items()}
+        return {same.get(run_id, run_id): events for run_id, events in found.items()}
+
+    # -- time
+
+    def _start(self) -> Engine:
+        world, settings = self._world, self._settings
+        engine = self._build(
+            settings,
+            world.clients(),
+            self._clock,
+            self._wanted.loaded,
+            hindsight(world, self._past, self._wanted.settings),
+        )
+        engine.prepare()
+        return engine
+
+    def _work(self) -> None:
+        self._due = self._engine.work()
+
+    def _move(self, at: datetime) -> None:
+        self._clock.moment = max(self._clock.moment, at)
+        self._engine.note_alive()
+
+    def _go_to(self, moment: datetime) -> None:
+        """Let the engine do all that is due until a moment, and stand there."""
+        while self._due is not None and self._due <= moment:
+            self._move(max(self._due, self._clock.moment + _TICK))
+            self._work()
+        self._move(moment)
+
+    # -- deliveries
+
+    def _next_chunk(self, after: int) -> list[StoredDelivery]:
+        with self._read() as conn:
+            found = recorded.deliveries(conn, self._begins, self._wanted.until, after, CHUNK)
+        return found[::-1]
+
+    def _take(self, waiting: list[StoredDelivery], before: datetime | None) -> None:
+        """Take the next deliveries, up to the next moment at which something else comes."""
+        batch = [waiting[-1]]
+        for stored in reversed(waiting[-BATCH:-1]):
+            moment = stored.received_at
+            if (before is not None and moment >= before) or (self._due is not None and moment >= self._due):
+                break
+            batch.append(stored)
+        n_taken = self._engine.take_again(batch, self._move)
+        del waiting[-n_taken:]
+        self.n_taken += n_taken
+        self.n_warm_up += sum(stored.received_at < self._wanted.since for stored in batch[:n_taken])
+        self._work()
+
+    def _comes_first(self, again: _Again, stored: StoredDelivery) -> bool:
+        if again.at != stored.received_at:
+            return again.at < stored.received_at
+        with self._read() as conn:
+            return again.seq < recorded.place_in_log(conn, stored)
+
+    # -- what else happens
+
+    def _happen(self, again: _Again) -> None:
+        if again.down_from is not None:
+            self._go_to(again.down_from)
+            self._engine.halt()
+            self._clock.moment = max(self._clock.moment, again.at)
+            self._engine = self._start()
+            return
+        self._go_to(again.at)
+        event = again.event
+        if event.type is EventType.EPISODE_ENDED:
+            self._engine.end_again(str(event.data["label_key"]), str(event.data["reason"]), event.at)
+            return
+        problem = ""
+        try:
+            self._act(event)
+        except RequestError as error:
+            problem = str(error)
+        self.people.append(
+            {
+                "at": utc_text(event.at),
+                "by": event.actor,
+                "did": _DID.get(event.type, "run by hand"),
+                "run_id": event.run_id,
+                "means": not problem,
+                "why": problem,
+            }
+        )
+
+    def _act(self, event: Event) -> None:
+        """What a person did, once more.
+
+        Raises:
+            RequestError: it means nothing here.
+        """
+        engine, actor, data = self._engine, event.actor, event.data
+        run_id, reason = self.by_hand.get(event.run_id, event.run_id), str(data.get("reason", ""))
+        match event.type:
+            case EventType.PAUSED:
+                engine.pause(actor, reason)
+            case EventType.RESUMED:
+                engine.resume(actor, reason)
+            case EventType.APPROVAL_GIVEN:
+                engine.approve(run_id, actor, reason)
+            case EventType.APPROVAL_DENIED:
+                engine.deny(run_id, actor, reason)
+            case EventType.CANCEL_REQUESTED:
+                engine.cancel(run_id, actor, reason)
+            case EventType.RUN_SETTLED:
+                engine.settle(run_id, bool(data["happened"]), actor, reason)
+            case EventType.UNDO_REQUESTED:
+                engine.undo(run_id, str(data["step"]).partition(".")[2], actor, reason)
+            case EventType.BREAKER_RESET:
+                engine.reset_breaker(str(data["breaker"]), actor, reason)
+            case _:
+                plan = _plan(event)
+                annotations = {name: str(text) for name, text in plan.context.get("annotations", {}).items()}
+                answer = engine.run_by_hand(plan.playbook, plan.labels, annotations, actor)
+                self.by_hand[event.run_id] = str(answer["run_id"])
+
+
+_TICK = timedelta(milliseconds=1)
+
+_DID: Mapping[EventType, str] = {
+    EventType.PAUSED: "pause",
+    EventType.RESUMED: "resume",
+    EventType.APPROVAL_GIVEN: "approve",
+    EventType.APPROVAL_DENIED: "deny",
+    EventType.CANCEL_REQUESTED: "cancel",
+    EventType.RUN_SETTLED: "settle",
+    EventType.UNDO_REQUESTED: "undo",
+    EventType.BREAKER_RESET: "breaker reset",
+}
+
+
+# -- comparing ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pair:
+    """A run as it was and as it would be; one of them may be missing."""
+
+    was: Decision | None = None
+    would_be: Decision | None = None
+    changes: tuple[Change, ...] = ()
+
+    @property
+    def either(self) -> Decision:
+        one = self.was or self.would_be
+        assert one is not None
+        return one
+
+    @property
+    def kind(self) -> Differs | None:
+        if self.was is None:
+            return Differs.NEW
+        if self.would_be is None:
+            return Differs.GONE
+        return Differs.DIFFERENT if self.changes else None
+
+
+def _decisions(runs: Mapping[str, Sequence[Event]], since: datetime) -> dict[str, Decision]:
+    found = {run_id: events for run_id, events in runs.items() if events[0].at >= since}
+    return {run_id: decision(events) for run_id, events in found.items()}
+
+
+def _pairs(was: Mapping[str, Decision], would_be: Mapping[str, Decision]) -> list[_Pair]:
+    pairs = [
+        _Pair(was=one, would_be=would_be[run_id], changes=tuple(differences(one, would_be[run_id])))
+        for run_id, one in was.items()
+        if run_id in would_be
+    ]
+    left: dict[tuple[str, str], list[Decision]] = defaultdict(list)
+    for run_id, one in would_be.items():
+        if run_id not in was:
+            left[_values(one)].append(one)
+    for run_id, one in was.items():
+        if run_id in would_be:
+            continue
+        near = [other for other in left[_values(one)] if abs(other.at - one.at) <= PAIRED_WITHIN]
+        if not near:
+            pairs.append(_Pair(was=one))
+            continue
+        other = min(near, key=lambda each: abs(each.at - one.at))
+        left[_values(one)].remove(other)
+        case = [Change(what="case", was=one.case, would_be=other.case)] if one.case != other.case else []
+        began = [Change(what="run", was=one.run_id, would_be=other.run_id)] if not case else []
+        pairs.append(_Pair(was=one, would_be=other, changes=(*case, *began, *differences(one, other))))
+    pairs += [_Pair(would_be=one) for one in chain.from_iterable(left.values())]
+    return sorted(pairs, key=lambda pair: (pair.either.at, pair.either.playbook, pair.either.run_id))
+
+
+def _values(one: Decision) -> tuple[str, str]:
+    return one.playbook, repr(sorted(one.per.items()))
+
+
+def _answer(
+    wanted: Wanted,
+    begins: datetime,
+    log: _Log,
+    story: _Story,
+    past: Past,
+    was: Mapping[str, Decision],
+    would_be: Mapping[str, Decision],
+) -> dict[str, Any]:
+    pairs = _pairs(was, would_be)
+    rests = _Rests(past.assumed)
+    differ = [_pair_dict(pair, rests, wanted.settings.public_url) for pair in pairs if pair.kind is not None]
+    counts = Counter(pair.kind.value if pair.kind is not None else "same" for pair in pairs)
+    return {
+        "since": utc_text(wanted.since),
+        "until": utc_text(wanted.until),
+        "begins": utc_text(begins),
+        "playbooks": sorted(playbook.name for playbook in wanted.loaded.playbook_set.playbooks),
+        "deliveries": {
+            "decided": story.n_taken - story.n_warm_up,
+            "warm_up": story.n_warm_up,
+            "refused": log.n_bad,
+        },
+        "runs": {
+            "recorded": len(was),
+            "replayed": len(would_be),
+            **{kind: counts[kind] for kind in ("same", *Differs)},
+        },
+        "by_playbook": _by_playbook(pairs),
+        "differences": differ,
+        "people": story.people,
+        "assumed": rests.counts(would_be.values()),
+        "notes": log.notes,
+    }
+
+
+def _by_playbook(pairs: Iterable[_Pair]) -> list[dict[str, Any]]:
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for pair in pairs:
+        counts[pair.either.playbook][pair.kind.value if pair.kind is not None else "same"] += 1
+    return [
+        {"playbook": name, **{kind: of[kind] for kind in ("same", *Differs)}} for name, of in sorted(counts.items())
+    ]
+
+
+def _pair_dict(pair: _Pair, rests: _Rests, public_url: str) -> dict[str, Any]:
+    one = pair.either
+    link, base = one.run_id if pair.was is not None else one.fingerprint, public_url.rstrip("/")
+    return {
+        "kind": pair.kind.value if pair.kind is not None else "",
+        "playbook": one.playbook,
+        "case": one.case,
+        "per": dict(one.per),
+        "at": utc_text(one.at),
+        "targets": sorted({*(pair.was.targets if pair.was else ()), *(pair.would_be.targets if pair.would_be else ())}),
+        "run_id": pair.was.run_id if pair.was is not None else "",
+        "incident": f"remediator incident {link}",
+        "url": f"{base}/api/v1/runs/{pair.was.run_id}" if base and pair.was is not None else "",
+        "was": None if pair.was is None else _decision_dict(pair.was),
+        "would_be": None if pair.would_be is None else _decision_dict(pair.would_be),
+        "what": [{"what": each.what, "was": each.was, "would_be": each.would_be} for each in pair.changes],
+        "rests_on": rests.of(pair.would_be) if pair.would_be is not None else [],
+    }
+
+
+def _decision_dict(one: Decision) -> dict[str, Any]:
+    return {
+        "acts": list(one.acts),
+        "acts_after_s": None if one.acts_after is None else round(one.acts_after.total_seconds()),
+        "asks": list(one.asks),
+        "tells": list(one.tells),
+        "waits": sorted(one.waits),
+        "rungs": list(one.rungs),
+        "undoes": list(one.undoes),
+        "ends": one.end,
+        "why": one.why,
+    }
+
+
+class _Rests:
+    """What nobody knows, by the runs that rest on it."""
+
+    def __init__(self, assumed: Iterable[Assumption]) -> None:
+        self._n_times: Counter[Assumed] = Counter()
+        self._when: dict[str, dict[Assumed, list[datetime]]] = defaultdict(lambda: defaultdict(list))
+        """What is not known → by kind, when it was asked, in order."""
+        for one in assumed:
+            self._n_times[one.kind] += 1
+            self._when[one.about][one.kind].append(one.at)
+
+    def of(self, one: Decision) -> list[str]:
+        """Kinds of what a run rests on, sorted."""
+        found = {
+            kind.value
+            for about in one.asked_about & self._when.keys()
+            for kind, when in self._when[about].items()
+            if bisect_left(when, one.at) < bisect_right(when, one.until)
+        }
+        return sorted(found)
+
+    def counts(self, decisions: Iterable[Decision]) -> list[dict[str, Any]]:
+        """Each kind with what it means, how often it was needed, and the runs that rest on it."""
+        runs: dict[str, set[str]] = defaultdict(set)
+        for one in decisions:
+            for kind in self.of(one):
+                runs[kind].add(one.run_id)
+        return [
+            {"kind": kind.value, "means": MEANS[kind], "times": self._n_times[kind], "runs": sorted(runs[kind.value])}
+            for kind in Assumed
+            if self._n_times[kind]
+        ]
+
+
+def _moment(at: datetime) -> str:
+    return at.isoformat(timespec="seconds").replace("+00:00", "Z")
