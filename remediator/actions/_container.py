@@ -49,6 +49,8 @@ _COMPOSE_SERVICE = "com.docker.compose.service"
 class ContainerParams(ActionParams):
     """Which container."""
 
+    target_params: ClassVar[tuple[str, ...]] = ("host", "container")
+
     container: str = Field(
         pattern=r"^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,127}$",
         description="The container's name, or its full or short id (12 digits and more).",

@@ -28,9 +28,16 @@ ALL_LABELS = "{{ labels }}"
 
 
 class ActionParams(BaseModel):
-    """Base of every action's params: unknown keys refused, frozen. Values come rendered, as text or YAML scalars."""
+    """Base of every action's params: unknown keys refused, frozen. Values come rendered, as text or YAML scalars.
+
+    Attributes:
+        target_params: fields that together name what it touches; () where nothing is named. By these, advice finds two
+            playbooks that would touch one thing.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    target_params: ClassVar[tuple[str, ...]] = ()
 
 
 class TargetKind(StrEnum):

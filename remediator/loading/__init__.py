@@ -33,11 +33,13 @@ class Loaded:
         playbook_set: whatever is right. With problems it is not for use: the set in force stays.
         problems: all of them, by file and line.
         files: what was read, in order.
+        documents: what stands in them, with places: of playbooks and policies, right or wrong.
     """
 
     playbook_set: PlaybookSet
     problems: tuple[PlaybookError, ...]
     files: tuple[Path, ...]
+    documents: tuple[Document, ...] = ()
 
 
 def load(paths: Sequence[Path], *, context: LoadContext) -> Loaded:
@@ -80,7 +82,12 @@ def load(paths: Sequence[Path], *, context: LoadContext) -> Loaded:
         vars=context.vars,
         public_url=context.public_url,
     )
-    return Loaded(playbook_set=playbook_set, problems=tuple(problems), files=tuple(files))
+    return Loaded(
+        playbook_set=playbook_set,
+        problems=tuple(problems),
+        files=tuple(files),
+        documents=tuple(document for document, _ in documents),
+    )
 
 
 def documents_of(paths: Sequence[Path]) -> dict[Path, list[Document]]:

@@ -304,7 +304,7 @@ def check_playbook(data: bytes) -> None:
         with _file("shown.yaml", shown.encode("utf-8")) as shown_file:
             again = load([shown_file], context=CONTEXT)
         assert again.problems == (), [str(problem) for problem in again.problems]
-    lint(loaded.playbook_set, can_ask=False)
+    lint(loaded, actions=REGISTRY, can_ask=False)
     wiring = Wiring(
         playbooks=loaded.playbook_set,
         actions=REGISTRY,

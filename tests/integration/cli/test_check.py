@@ -56,12 +56,74 @@ def test_check_when_something_is_odd_then_advises_and_ends_with_0(playbooks: Pat
 
     result = check()
 
-    line, summary = result.stdout.splitlines()
-    assert (result.exit_code, summary) == (0, "ok: 1 playbook in 1 file")
-    assert line.startswith("playbooks/good.yaml:1: playbook try: nobody is told")
-    assert line.endswith("[no-escalation]")
+    place, *text, page, summary = result.stdout.splitlines()
+    assert (result.exit_code, summary) == (0, "ok: 1 playbook in 1 file, 1 piece of advice")
+    assert place == "playbooks/good.yaml:1:1: [no-escalation]"
+    assert text[0].startswith("    playbook try: nobody is told")
+    assert page == "    see docs/lint/no-escalation.md"
+    assert max(map(len, result.stdout.splitlines())) <= 80
     (advice,) = json.loads(check("--json").stdout)["advice"]
-    assert (advice["code"], advice["file"], advice["line"]) == ("no-escalation", "playbooks/good.yaml", 1)
+    assert advice.pop("message").startswith("playbook try: nobody is told")
+    assert advice == {
+        "code": "no-escalation",
+        "file": "playbooks/good.yaml",
+        "line": 1,
+        "column": 1,
+        "page": "docs/lint/no-escalation.md",
+    }
+
+
+def test_check_when_strict_then_advice_ends_with_1_and_what_is_allowed_does_not(playbooks: Path) -> None:
+    odd = GOOD.replace("escalate: {to: [oncall]}\n", "")
+    (playbooks / "good.yaml").write_text(odd)
+
+    assert (check("--strict").exit_code, check("--strict", "--json").exit_code) == (1, 1)
+
+    (playbooks / "good.yaml").write_text(f"# remediator: allow no-escalation a toy\n{odd}")
+
+    assert (check("--strict").exit_code, check("--strict").output) == (0, "ok: 1 playbook in 1 file\n")
+
+
+def test_check_when_a_comment_allows_without_a_reason_then_it_is_a_problem(playbooks: Path) -> None:
+    (playbooks / "good.yaml").write_text(f"{GOOD}# remediator: allow no-escalation\n")
+
+    result = check()
+
+    assert result.exit_code == 1
+    assert result.stdout.splitlines()[0].startswith("playbooks/good.yaml:6:1: say why: ")
+
+
+RULES = "groups: [{name: a, rules: [{alert: Y, expr: 'max by (hostname) (up) == 0'}]}]\n"
+
+
+def test_check_when_given_rules_then_says_which_playbook_none_of_them_triggers(playbooks: Path, site: Path) -> None:
+    (site / "rules.yml").write_text(RULES)
+
+    result = check("--rules", "rules.yml")
+
+    lines = result.stdout.splitlines()
+    assert (result.exit_code, lines[0]) == (0, "playbooks/good.yaml:2:9: [no-rule-triggers]")
+    assert lines[-1] == "ok: 1 playbook in 1 file, held against 1 alert rule, 1 piece of advice"
+
+    (site / "rules.yml").write_text(RULES.replace("alert: Y", "alert: X"))
+
+    assert check("--rules", "*.yml", "--strict").output == "ok: 1 playbook in 1 file, held against 1 alert rule\n"
+
+
+def test_check_when_prometheus_adds_a_label_then_its_lack_in_the_rules_is_none(playbooks: Path, site: Path) -> None:
+    (site / "rules.yml").write_text(RULES.replace("alert: Y", "alert: X"))
+    (playbooks / "good.yaml").write_text(GOOD.replace("X]", "X, site = north]"))
+
+    assert "[no-rule-triggers]" in check("--rules", "rules.yml").stdout
+    assert "advice" not in check("--rules", "rules.yml", "--external-label", "site").stdout
+
+
+def test_check_when_a_rule_file_is_bad_then_it_is_a_problem_with_its_place(playbooks: Path, site: Path) -> None:
+    (site / "rules.yml").write_text("groups:\n  - name: a\n    rules:\n      - alert: X\n")
+
+    result = check("--rules", "rules.yml")
+
+    assert (result.exit_code, result.stdout.splitlines()[0]) == (1, "rules.yml:4:9: `expr` is missing")
 
 
 def test_check_when_a_hold_cannot_ask_then_advises_until_the_settings_name_an_alertmanager(
@@ -73,7 +135,7 @@ def test_check_when_a_hold_cannot_ask_then_advises_until_the_settings_name_an_al
     (site / "remediator.toml").write_text(f'{ONCALL}[alertmanager]\nurls = ["http://alertmanager:9093"]\n')
 
     assert advised.exit_code == 0
-    assert advised.stdout.splitlines()[0].endswith("[hold-needs-api]")
+    assert advised.stdout.splitlines()[0] == "playbooks/good.yaml:6:1: [hold-needs-api]"
     assert check().output == "ok: 1 playbook in 1 file\n"
 
 
@@ -84,7 +146,7 @@ def test_check_when_files_are_wrong_then_prints_every_problem_with_its_place(pla
 
     lines = result.stdout.splitlines()
     assert result.exit_code == 1
-    lines = [line for line in lines if "[no-escalation]" not in line]
+    lines = [line for line in lines if "[no-escalation]" not in line and not line.startswith(" ")]
     assert [line.partition(": ")[0] for line in lines[:-1]] == sorted(line.partition(": ")[0] for line in lines[:-1])
     assert {line.split(":")[1] for line in lines[:-1]} >= {"2", "3", "7"}
     assert all(line.startswith("playbooks/bad.yaml:") for line in lines[:-1])

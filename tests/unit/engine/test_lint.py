@@ -13,6 +13,7 @@ from remediator.core.playbook import LabelMap
 from remediator.core.policy import Fleet
 from remediator.engine.lint import LintCode, lint
 from remediator.loading import LoadContext, load
+from remediator.loading.rules import read_rules
 
 ROOT = Path(__file__).parents[3]
 CONTEXT = LoadContext(
@@ -28,7 +29,7 @@ def codes(tmp_path: Path, text: str, *, can_ask: bool = True, context: LoadConte
     file.write_text(text, "utf-8")
     loaded = load([file], context=context)
     assert loaded.problems == ()
-    return [found.code for found in lint(loaded.playbook_set, can_ask=can_ask)]
+    return [found.code for found in lint(loaded, actions=REGISTRY, can_ask=can_ask).lints]
 
 
 def playbook(match: str = "alertname = X", step: str = "action: noop", rest: str = "escalate: {to: [oncall]}") -> str:
@@ -148,18 +149,64 @@ def test_lint_when_a_silence_hides_the_resolve_that_is_waited_for_then_says_so(
     )
 
 
-def test_lint_when_it_finds_something_then_says_where(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "code", "line", "column"),
+    [
+        pytest.param("", LintCode.NO_ESCALATION, 2, 1, id="the playbook, for what is written nowhere"),
+        pytest.param("escalate: {to: []}", LintCode.NO_ESCALATION, 5, 1, id="the key"),
+        pytest.param("per: [host, pod]", LintCode.POD_IS_EXPORTER, 5, 13, id="an entry of a list"),
+        pytest.param("hold: 1m", LintCode.HOLD_NEEDS_API, 5, 1, id="the key above the cases"),
+        pytest.param(
+            "cases:\n  - name: a\n    match: [a = b]\n  - name: b\n    hold: 1m",
+            LintCode.HOLD_NEEDS_API,
+            9,
+            5,
+            id="the key of a case",
+        ),
+        pytest.param(
+            "hold: 1m\ncases:\n  - name: a\n    match: [a = b]\n  - name: b",
+            LintCode.HOLD_NEEDS_API,
+            5,
+            1,
+            id="once for what two cases inherit",
+        ),
+        pytest.param(
+            "cases:\n  - name: a\n    match:\n      - a = b\n      - pod = c",
+            LintCode.POD_IS_EXPORTER,
+            9,
+            9,
+            id="a matcher of a case",
+        ),
+        pytest.param(
+            "per: [host]\nguard:\n  require:\n    - query: sum(a)\n      below: 1",
+            LintCode.QUERY_NEEDS_PROMETHEUS,
+            8,
+            7,
+            id="a condition",
+        ),
+        pytest.param(
+            "per: [host]\nverify:\n  - below: 1\n    query: sum(a)", LintCode.VERIFY_TOO_WIDE, 8, 5, id="a query"
+        ),
+    ],
+)
+def test_lint_when_it_finds_something_then_says_where(
+    text: str, code: LintCode, line: int, column: int, tmp_path: Path
+) -> None:
     file = tmp_path / "x.yaml"
-    file.write_text(f"# first line\n{playbook(rest='')}", "utf-8")
-    (found,) = lint(load([file], context=CONTEXT).playbook_set, can_ask=True)
-    assert (found.file, found.line) == (str(file), 2)
-    assert "playbook x" in found.message
+    file.write_text(f"# first line\n{playbook(rest=text)}", "utf-8")
+    loaded = load([file], context=replace(CONTEXT, label_map=LabelMap()))
+    assert loaded.problems == ()
+    found = [each for each in lint(loaded, actions=REGISTRY, can_ask=False).lints if each.code is code]
+    assert [(each.file, each.line, each.column) for each in found] == [(str(file), line, column)]
+    assert found[0].message.startswith("playbook x: ")
 
 
 def test_shipped_playbooks_when_loaded_then_have_neither_problems_nor_lints() -> None:
     loaded = load([ROOT / "playbooks"], context=CONTEXT)
     assert [problem.located() for problem in loaded.problems] == []
-    assert lint(loaded.playbook_set, can_ask=True) == []
+    rules = read_rules([str(ROOT / "deploy" / "prometheus" / "remediator-rules.yml")])
+    assert rules.problems == []
+    assert lint(loaded, actions=REGISTRY, can_ask=True, rules=rules).lints == ()
     assert {playbook.name for playbook in loaded.playbook_set.playbooks} == {
         "notify-on-imbalance",
         "restart-on-leak",
@@ -179,8 +226,3 @@ def test_shipped_throttle_when_there_is_a_container_then_climbs_and_gives_back()
     assert {step.undo.when for step in throttle.steps if step.undo is not None} == {UndoWhen.RESOLVED}
     assert all(step.undo is not None and step.undo.require for step in throttle.steps)
     assert {step.action for step in tell.steps} == {"notify.send"}
-
-
-@pytest.mark.parametrize("code", LintCode)
-def test_lint_code_when_it_exists_then_the_docs_have_a_section_for_it(code: LintCode) -> None:
-    assert f"### `{code}`" in (ROOT / "docs" / "playbooks.md").read_text("utf-8")
