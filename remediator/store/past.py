@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import takewhile
 from typing import Any
 
@@ -23,12 +23,9 @@ from remediator.core.event import Event, EventType, utc_text
 from remediator.core.outcome import RunOutcome
 from remediator.core.run import Phase, Run, fold
 from remediator.errors import Reason
-from remediator.store.audit import AuditFilter, list_events, log_of_run
+from remediator.store.audit import AuditFilter, list_events, log_of_run, recorded_event
 from remediator.store.prepared import driver
-from remediator.store.tables import act, admission, breaker, control, lease, reservation, run, subject
-
-_TICK = timedelta(microseconds=1)
-"""What was recorded at the moment itself counts, and the log's filter leaves its end out."""
+from remediator.store.tables import act, admission, audit, breaker, control, lease, reservation, run, subject
 
 _IS_NOT_FOLDED = "id NOT IN (SELECT id FROM run_then)"
 
@@ -96,8 +93,9 @@ def _table(conn: Connection, table: Table, rows: list[Mapping[str, Any]], name: 
 def _of_all(conn: Connection, at: datetime) -> Iterator[Event]:
     """Pauses and breakers up to then, in the log's order."""
     kinds = (EventType.PAUSED, EventType.RESUMED, EventType.BREAKER_TRIPPED, EventType.BREAKER_RESET)
-    found = [one for kind in kinds for one in list_events(conn, AuditFilter(type=kind, until=at + _TICK))]
-    return (one.event for one in sorted(found, key=lambda one: one.seq))
+    wanted = (audit.c.type.in_([kind.value for kind in kinds]), audit.c.at <= utc_text(at))
+    found = select(audit.c.seq, audit.c.body, audit.c.hash).where(*wanted).order_by(audit.c.seq)
+    return (recorded_event(*row).event for row in conn.execute(found))
 
 
 def _pauses(log: list[Event]) -> list[Mapping[str, Any]]:
