@@ -32,6 +32,9 @@ from remediator.cli.terminal import (
 from remediator.core.units import parse_duration
 from remediator.errors import UnreachableError
 
+_YEARS = range(1971, 2200)
+"""Of ``--at``: any cooldown or window before or after it is still a moment that can be written."""
+
 _STYLES = {"allow": "green", "wait": "yellow", "refuse": "red"}
 
 
@@ -40,17 +43,18 @@ def _moment(ctx: click.Context, param: click.Parameter, value: str | None) -> da
     if value is None:
         return None
     try:
-        return datetime.now(UTC) - parse_duration(value)
+        moment = datetime.now(UTC) - parse_duration(value)
     except ValueError:
-        pass
-    try:
-        moment = datetime.fromisoformat(value)
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            moment = datetime.min
+    if moment.tzinfo is None:
         raise click.BadParameter(
             "write how long ago (2h, 1d12h), or a time with its zone (2026-01-31T14:00:00Z, …+01:00)", ctx, param
         )
+    if moment.year not in _YEARS:
+        raise click.BadParameter(f"the year is not between {_YEARS.start} and {_YEARS.stop - 1}", ctx, param)
     return moment.astimezone(UTC)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import jsonschema
 
-from remediator.actions import REGISTRY
+from remediator.actions import LOOKING
 from remediator.app import fleets_of
 from remediator.clients.fake import Fails
 from remediator.engine.dryrun import Wiring, dry_run
@@ -51,7 +51,7 @@ def ask(bench: Any) -> dict[str, Any]:
     app = bench.engine
     wiring = Wiring(
         playbooks=app._reloader.now.playbooks,
-        actions=REGISTRY,
+        actions=LOOKING,
         clients=bench.world.read_only(),
         conditions=app.conditions,
         fleets=fleets_of(app.conditions, app.settings),
