@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -42,14 +43,12 @@ def _moment(ctx: click.Context, param: click.Parameter, value: str | None) -> da
     """``2h`` (that long ago), or a time with its zone: one that is guessed would be hours off and look right."""
     if value is None:
         return None
-    try:
+    moment: datetime | None = None
+    with suppress(ValueError):
+        moment = datetime.fromisoformat(value)
+    with suppress(ValueError):
         moment = datetime.now(UTC) - parse_duration(value)
-    except ValueError:
-        try:
-            moment = datetime.fromisoformat(value)
-        except ValueError:
-            moment = datetime.min
-    if moment.tzinfo is None:
+    if moment is None or moment.tzinfo is None:
         raise click.BadParameter(
             "write how long ago (2h, 1d12h), or a time with its zone (2026-01-31T14:00:00Z, …+01:00)", ctx, param
         )
