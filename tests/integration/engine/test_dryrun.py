@@ -130,3 +130,22 @@ def test_dry_run_when_prometheus_is_away_then_it_says_what_cannot_be_known(bench
     assert reasons == {"max_targets": "fleet_unknown", "breaker": "fleet_unknown", "require": "require_unknown"}
     assert shown["fleets"][0]["size"] == 0
     assert "cannot be reached" in shown["fleets"][0]["problem"]
+
+
+def test_dry_run_when_the_running_engine_is_asked_then_it_counts_from_its_store(bench: Any) -> None:
+    begin(bench)
+    bench.deliver(bench.fires({"alertname": "Stuck", "container_name": "trainer-0"}))
+    bench.engine.approve(bench.run()["run_id"], "alice", "yes")
+    bench.engine.work()
+    alert = bench.fires({"alertname": "Stuck", "container_name": "trainer-1"})
+
+    answer = bench.engine.dry_run(json.dumps({"version": "4", "alerts": [alert]}).encode())
+    (match,) = answer["alerts"][0]["matches"]
+    by_rule = {one["rule"]: one["detail"] for one in match["verdict"]["answers"]}
+    assert by_rule["max_concurrent_runs"] == "1 of 4 runs at work"
+    assert match["guard"] == {
+        "cooldown": "0s",
+        "tell_after": "1h",
+        "max_runs": {"count": 3, "per": "1d"},
+        "max_targets": {"percent": 10, "of": "trainers", "per": "1h"},
+    }

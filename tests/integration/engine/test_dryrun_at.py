@@ -267,6 +267,16 @@ def test_dry_run_when_asked_of_a_moment_before_the_log_then_it_says_that_nothing
     )
 
 
+def test_dry_run_when_there_is_no_store_yet_then_it_says_that_nothing_counts(bench: Any) -> None:
+    begin(bench)
+    settings = bench.engine.settings.model_copy(update={"store_url": f"sqlite:///{bench.folder}/none.db"})
+    app = DryApp(settings, bench.world.read_only(), bench.clock)
+
+    said = app.dry_run(delivery(bench), at=bench.clock.now() - timedelta(hours=1))
+    assert said["assumes"][-1] == "the log is empty: nothing was recorded by then, so nothing counts"
+    assert not (bench.folder / "none.db").exists()
+
+
 OTHER = CLIMB.replace("cooldown: 10m", "cooldown: 20m").replace(
     "- {rung: 2", "- {name: look, rung: 2, action: noop}\n  - {rung: 2"
 )
