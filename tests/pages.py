@@ -23,7 +23,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import click
+
 from realparts.process import Process
+from remediator.cli import cli
 
 _BLOCK = re.compile(
     r"(?:^ *<!-- (?P<mark>[^\n]*?) -->\n)?^ *```(?P<language>\w*)\n(?P<text>.*?)^ *```$", re.MULTILINE | re.DOTALL
@@ -64,6 +67,21 @@ def blocks_of(page: str) -> list[Block]:
         Block(language=found["language"], text=textwrap.dedent(found["text"]), mark=found["mark"] or "")
         for found in _BLOCK.finditer(page)
     ]
+
+
+def parse(words: list[str]) -> None:
+    """Let click read a command line; nothing is run."""
+    # As click itself does it, each under its parent: a command keeps the help option that its first context gives it.
+    command: click.Command = cli
+    context = click.Context(cli, info_name="remediator", **cli.context_settings)
+    while isinstance(command, click.Group):
+        name, *words = words
+        found = command.get_command(context, name)
+        assert found is not None, f"{name} is no command"
+        command = found
+        if isinstance(found, click.Group):
+            context = click.Context(found, info_name=name, parent=context, **found.context_settings)
+    command.make_context(command.name, words, parent=context)
 
 
 def _folded(text: str) -> str:

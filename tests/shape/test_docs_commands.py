@@ -12,9 +12,8 @@ import click
 import pytest
 from ruamel.yaml import YAML
 
-from pages import Block, blocks_of, fits
+from pages import Block, blocks_of, fits, parse
 from remediator.actions import REGISTRY
-from remediator.cli import cli
 from remediator.core.event import EventType
 from remediator.loading import LoadContext, load
 from remediator.settings import load_settings
@@ -43,21 +42,6 @@ def typed(page: Path) -> list[str]:
     lines = [line for block in blocks_of(page.read_text("utf-8")) for line in lines_of(block)]
     calls = [re.search(r"(?:^|\s|/)remediator ((?:--config )?[a-z].*)", line) for line in lines]
     return [re.split(r" [|>#] ?| >> | 2>", call[1])[0] for call in calls if call is not None]
-
-
-def parse(words: list[str]) -> None:
-    """Let click read a command line; nothing is run."""
-    # As click itself does it, each under its parent: a command keeps the help option that its first context gives it.
-    command: click.Command = cli
-    context = click.Context(cli, info_name="remediator", **cli.context_settings)
-    while isinstance(command, click.Group):
-        name, *words = words
-        found = command.get_command(context, name)
-        assert found is not None, f"{name} is no command"
-        command = found
-        if isinstance(found, click.Group):
-            context = click.Context(found, info_name=name, parent=context, **found.context_settings)
-    command.make_context(command.name, words, parent=context)
 
 
 HEAD = f"1:{'0' * 64}"
