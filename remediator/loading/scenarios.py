@@ -13,7 +13,7 @@ from __future__ import annotations
 import difflib
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import lru_cache
@@ -60,8 +60,8 @@ __all__ = ["TEST_KEYS", "LoadedTests", "load_tests"]
 TEST_KEYS: type[BaseModel] = TestKeys
 """The whole format; its JSON Schema is what editors know of it."""
 
-MOST_HINTS = 200
-"""Of one file. Each looks at every name there is: with thousands of both, a file would be read for hours."""
+MOST_COMPARED = 200_000
+"""Words of one file with each name that may have been meant. With thousands of both it would be read for hours."""
 
 ENDINGS = (".test.yaml", ".test.yml")
 
@@ -219,11 +219,12 @@ class _Told:
 
     Attributes:
         was: alert → when it began and ended to fire, and the line that says so, in the order in which it was told.
-        is_recorded: alerts that a recorded body speaks of: nobody here knows what they do.
+        is_unsure: alerts of which nobody here knows whether they fire: a recorded body speaks of them, or they have
+            ended without a word.
     """
 
     was: dict[str, list[tuple[timedelta, bool, int]]] = field(default_factory=dict)
-    is_recorded: set[str] = field(default_factory=set)
+    is_unsure: set[str] = field(default_factory=set)
 
     def fires(self, alert: str, at: timedelta | None = None) -> bool:
         """Whether it fires by what was told last, or fired at a moment."""
@@ -261,6 +262,7 @@ class _Reader:
         self._recorded: dict[str, Posts | str] = {}
         self._spoken_of: dict[str, frozenset[str]] = {}
         self._has_alertmanager = False
+        self._n_compared = 0
 
     def read(self) -> TestFile | None:
         """The file, as far as it can be read: with problems, not to be played."""
@@ -303,9 +305,16 @@ class _Reader:
             begins=keys.begins or BEGINS,
         )
 
-    def _hint(self, word: str, known: Iterable[str], otherwise: str = "; there are: ") -> str:
-        """What was probably meant; "" where so much is wrong that nobody reads on, and looking would take long."""
-        return suggest(word, known, otherwise) if len(self._problems.found) < MOST_HINTS else ""
+    def _hint(self, word: str, known: Collection[str], otherwise: str = "; there are: ") -> str:
+        """What was probably meant; "" where so much is wrong that looking would take long, and nobody reads on."""
+        self._n_compared += len(known)
+        return suggest(word, known, otherwise) if self._n_compared <= MOST_COMPARED else ""
+
+    def _hint_of_files(self, path: Path) -> str:
+        try:
+            return self._hint(path.name, [entry.name for entry in os.scandir(path.parent)], "")
+        except (OSError, ValueError):
+            return ""
 
     # -- what stands in the file
 
@@ -395,8 +404,8 @@ class _Reader:
                 try:
                     path.stat()
                 except (OSError, ValueError) as error:
-                    near = self._hint(path.name, _names_in(path.parent), "")
-                    message = f"{cut(name, 200)} {cannot_be_read(error)}{near}; paths count from this file's folder"
+                    why = f"{cannot_be_read(error)}{self._hint_of_files(path)}"
+                    message = f"{cut(name, 200)} {why}; paths count from this file's folder"
                     self._problems.add((key, index), message)
                 yield path
 
@@ -415,7 +424,7 @@ class _Reader:
             del given[name]
         for place, message in table_problems(given):
             name = ".".join(map(str, place))
-            self._problems.add(("settings", *place), f"`{name}` {message}")
+            self._problems.add(("settings", *place), f"`{name}`: {message}")
         urls = self._node("settings", "alertmanager", "urls")
         self._has_alertmanager = urls is not None and bool(urls.value)
 
@@ -481,7 +490,7 @@ class _Reader:
         found = {}
         for name, said in node.value.items():
             self._check_alert(name, (*path, name))
-            if self._is_word(said, (*path, name), ALERT_WORDS, " or ".join(ALERT_WORDS)):
+            if self._is_word(said, (*path, name), ALERT_WORDS, f"one of {', '.join(ALERT_WORDS)}"):
                 found[name] = str(said.value)
         return found
 
@@ -579,13 +588,15 @@ class _Reader:
         for n, (keys, node) in enumerate(zip(story, nodes, strict=True)):
             here = (*path, n)
             verb = self._verb(node, here, VERBS)
-            if not verb and keys.sees is None and self._is_whole(node):
+            if not {*_entries(node)} & {*VERBS, "sees"} and self._is_whole(node):
                 self._problems.add(here, f"nothing happens here; write one of {', '.join([*VERBS, 'sees'])}")
             what = self._what(verb, keys, here, there) if verb else None
             if isinstance(what, Says) and is_certain:
                 self._tell(what, keys.at.at, node.line, here, told)
             if isinstance(what, Posts):
-                told.is_recorded |= self._spoken_of[what.file]
+                told.is_unsure |= self._spoken_of[what.file]
+            if isinstance(what, World) and isinstance(what.alertmanager, Mapping):
+                told.is_unsure |= {name for name, said in what.alertmanager.items() if said == "gone"}
             if isinstance(what, Says | Posts | Person | Restarts) and keys.at.at < back_at:
                 message = f"the engine is down until {print_duration(back_at)} (line {back_line})"
                 self._problems.add((*here, "at"), message)
@@ -642,7 +653,7 @@ class _Reader:
         """Whether what is delivered of alerts can be, after what was delivered before."""
         so_at = at - says.late
         for name, place in self._names((*path, says.word.value)):
-            if name in told.is_recorded or name not in self._alert_names:
+            if name in told.is_unsure or name not in self._alert_names:
                 continue
             fires = told.fires(name)
             match says.word:
@@ -667,8 +678,7 @@ class _Reader:
             self._recorded[name] = self._read_delivery(name)
         found = self._recorded[name]
         if isinstance(found, str):
-            near = self._hint(Path(name).name, _names_in((self._folder / name).parent), "")
-            self._problems.add(path, f"{cut(name, 200)} {found}{near}")
+            self._problems.add(path, f"{cut(name, 200)} {found}")
             return None
         return found
 
@@ -676,7 +686,7 @@ class _Reader:
         """A recorded body, or why it is none; and which alerts of this file it speaks of is noted."""
         data = read_bytes(self._folder / name, MAX_DELIVERY_BYTES)
         if isinstance(data, str):
-            return data
+            return f"{data}{self._hint_of_files(self._folder / name)}; paths count from this file's folder"
         if len(data) > MAX_DELIVERY_BYTES:
             return f"is larger than {MAX_DELIVERY_BYTES // 2**20} MiB, which no engine takes"
         try:
@@ -716,7 +726,7 @@ class _Reader:
                 yield from self._seen(name, node, here, "")
                 continue
             self._check_alert(name, here)
-            if not node.value:
+            if not node.value and self._is_whole(node):
                 self._problems.add(here, f"`{name}` sees nothing; write {name}: {{CONDITION: NUMBER}}")
             for condition, value in node.value.items():
                 yield from self._seen(condition, value, (*here, condition), name)
@@ -741,7 +751,7 @@ class _Reader:
             here = (*path, n)
             verb = self._verb(node, here, EXPECTED)
             if not verb:
-                if self._is_whole(node) and not {*_entries(node)} & {*EXPECTED}:
+                if not {*_entries(node)} & {*EXPECTED} and self._is_whole(node):
                     self._problems.add(here, f"nothing is expected here; write one of {', '.join(EXPECTED)}")
                 continue
             kind = Kind(verb)
@@ -771,8 +781,8 @@ class _Reader:
                 self._problems.add(place, f"{name} cannot be undone, so that nothing takes it back")
             elif action is not None and keys.params is not None:
                 details["params"] = self._params(action, keys.params, (*path, "params"))
-        if kind is Kind.DOES and keys.outcome == Outcome.UNCHANGED:
-            message = "a step that finds nothing to change is no act: leave this entry out"
+        if keys.outcome == Outcome.UNCHANGED:
+            message = "what finds nothing to change is no act: leave this entry out"
             self._problems.add((*path, "outcome"), message)
         return details
 
@@ -845,10 +855,3 @@ def _entries(node: Node | None) -> Mapping[str, Node]:
 def _items(node: Node | None) -> Sequence[Node]:
     """Of a list; none of anything else."""
     return node.value if node is not None and isinstance(node.value, list) else ()
-
-
-def _names_in(folder: Path) -> list[str]:
-    try:
-        return [entry.name for entry in os.scandir(folder)]
-    except (OSError, ValueError):
-        return []
