@@ -174,7 +174,7 @@ class _Reader:
     def _items(self, node: Node | None, name: str) -> list[Node]:
         if isinstance(node, SequenceNode):
             return list(node.value)
-        if node is not None and not (isinstance(node, ScalarNode) and node.value in ("", "null", "~")):
+        if node is not None and not _is_nothing(node):
             self._tell(node, f"`{name}` must be a list")
         return []
 
@@ -223,11 +223,10 @@ class _Reader:
 
     def _labels(self, node: Node | None) -> dict[str, Values]:
         """What a rule's own labels are; one with a template can be anything."""
-        if node is None:
+        if node is None or _is_nothing(node):
             return {}
         if not isinstance(node, MappingNode):
-            if _text(node) not in ("", "null", "~"):
-                self._tell(node, "`labels` must be a map")
+            self._tell(node, "`labels` must be a map")
             return {}
         labels: dict[str, Values] = {}
         for label, value in _entries(node).items():
@@ -236,6 +235,10 @@ class _Reader:
             else:
                 labels[label] = None if "{{" in value.value else frozenset({value.value})
         return labels
+
+
+def _is_nothing(node: Node) -> bool:
+    return isinstance(node, ScalarNode) and node.value in ("", "null", "~")
 
 
 def _text(node: Node | None) -> str:
