@@ -242,6 +242,41 @@ def test_check_hook_when_it_is_to_be_strict_then_fails_on_advice(site: Path) -> 
     assert (mild.exit_code, strict.exit_code) == (0, 1)
 
 
+TESTED = """\
+playbook: tell
+match: [alertname = X]
+per: [host]
+steps: [{action: notify.send, params: {to: [oncall], title: "it is hot"}}]
+escalate: {to: [oncall]}
+"""
+TEST = """\
+playbooks: [tell.yaml]
+settings: {notify: {oncall: {urls: [json://localhost]}}}
+alerts: {hot: {labels: {alertname: X, hostname: a}}}
+scenarios:
+  - name: tells at once
+    story: [{at: 0s, fires: hot}]
+    expect:
+      - {at: 0m, tells: oncall, says: is hot}
+      - {at: 0m, ends: succeeded}
+"""
+
+
+def test_test_hook_when_a_playbook_was_changed_then_plays_its_test(site: Path) -> None:
+    for file in (site / "playbooks").iterdir():
+        file.unlink()
+    playbook = site / "playbooks" / "tell.yaml"
+    playbook.write_text(TESTED)
+    (site / "playbooks" / "tell.test.yaml").write_text(TEST)
+    before = run_hook("remediator-test", ["playbooks/tell.yaml"], args=["--jobs", "1"])
+    playbook.write_text(TESTED.replace("it is hot", "all is well"))
+
+    after = run_hook("remediator-test", ["playbooks/tell.yaml"], args=["--jobs", "1"])
+
+    assert before is not None and after is not None  # noqa: PT018
+    assert (before.exit_code, after.exit_code) == (0, 1), before.output + after.output
+
+
 @pytest.mark.parametrize("name", ["remediator-check", "remediator-test"])
 def test_hook_when_nothing_of_ours_was_changed_then_is_skipped(name: str) -> None:
     assert run_hook(name, ["README.md", "main.py"]) is None

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+import regress
 from check_jsonschema import main as check_jsonschema
 from click.testing import CliRunner
 from hypothesis import given, settings
@@ -240,6 +242,74 @@ def test_schema_when_a_file_is_wrong_then_does_what_the_table_says(
     key: tuple[str, str], said: Mapping[tuple[str, str], str]
 ) -> None:
     assert said[key] == ROWS[key]["schema"]
+
+
+# -- patterns ----------------------------------------------------------------------------------------------------------
+
+PLAYBOOK = SCHEMAS[SchemaKind.PLAYBOOK]
+TEXTS = {
+    "durations": PLAYBOOK["properties"]["hold"]["anyOf"][0],
+    "percents": PLAYBOOK["$defs"]["RetryKeys"]["properties"]["jitter"],
+    "matchers": PLAYBOOK["properties"]["match"]["items"],
+    "expressions": PLAYBOOK["$defs"]["StepKeys"]["properties"]["if"],
+}
+UNSEEN = {
+    "durations": {"one millisecond too long", "more digits than 64 bits hold", "more digits than Python reads"},
+    "percents": set(),
+    "matchers": {
+        *("an empty label in quotes", "a single backslash in quotes", "an escaped single quote", "half a byte"),
+        *("an octal escape above a byte", "half a surrogate pair", "a code point that does not exist"),
+        *("a code point beyond 32 bits with a sign", "bytes that are no UTF-8", "a line break inside quotes"),
+        *("a regex that is not closed", "a look-ahead", "a back-reference", "a regex that would escape its anchors"),
+        "a regex too large",
+    },
+    "expressions": {
+        *("text", "a number", "one equals sign", "two expressions", "a label compared with a number", "not of text"),
+        *("a label compared with false", "a number in text"),
+    },
+}
+"""What is refused for more than its shape."""
+
+
+def rows_of(table: str, *, are_read: bool) -> dict[str, str]:
+    """What the parser's own table says that it reads, or refuses, by the row's sentence."""
+    (found,) = read((DATA / f"{table.replace('percents', 'durations')}.yaml").read_text("utf-8"))
+    match table, are_read:
+        case "expressions", _:
+            return {row["id"]: row["expression"] for row in found if ("refused" in row) is not are_read}
+        case "percents", _:
+            part = "percents" if are_read else "not_percents"
+        case _, True:
+            part = "reads" if "reads" in found else "parses"
+        case _:
+            part = "refuses"
+    return {row["id"]: row["text"].replace("{zeros}", "0" * 5000).replace("{nines}", "9" * 5000) for row in found[part]}
+
+
+def fits_python(schema: Mapping[str, Any], text: str) -> bool:
+    """As a validator in Python sees it."""
+    return len(text) >= schema.get("minLength", 0) and re.search(schema["pattern"], text) is not None
+
+
+def fits_ecmascript(schema: Mapping[str, Any], text: str) -> bool:
+    """As an editor sees it."""
+    return len(text) >= schema.get("minLength", 0) and regress.Regex(schema["pattern"], "u").find(text) is not None
+
+
+@pytest.mark.parametrize("fits", [fits_python, fits_ecmascript])
+@pytest.mark.parametrize("table", TEXTS)
+def test_pattern_when_the_parser_reads_a_text_then_fits_it(
+    table: str, fits: Callable[[Mapping[str, Any], str], bool]
+) -> None:
+    rows = rows_of(table, are_read=True)
+    assert len(rows) >= 3
+    assert [name for name, text in rows.items() if not fits(TEXTS[table], text)] == []
+
+
+@pytest.mark.parametrize("table", TEXTS)
+def test_pattern_when_the_parser_refuses_a_text_then_sees_its_shape(table: str) -> None:
+    rows = rows_of(table, are_read=False)
+    assert {name for name, text in rows.items() if fits_ecmascript(TEXTS[table], text)} == UNSEEN[table]
 
 
 # -- never stricter than the loader ------------------------------------------------------------------------------------
