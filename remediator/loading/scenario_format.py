@@ -234,12 +234,16 @@ class AlertKeys(Table):
 class GroupKeys(Table):
     """What deliveries say of their group."""
 
-    labels: dict[str, str] | None = Field(default=None, description="The group's labels; default none.")
+    labels: dict[str, str] | None = Field(
+        default=None, description="The group's labels; default the first alert's alertname."
+    )
     receiver: AName | None = Field(
         default=None, description="The receiver's name; default remediator.", examples=["remediator"]
     )
     external_url: str | None = Field(
-        default=None, description="The Alertmanager's own URL; default none.", examples=["http://alertmanager:9093"]
+        default=None,
+        description="The Alertmanager's own URL; default http://alertmanager:9093.",
+        examples=["http://alertmanager:9093"],
     )
 
 
