@@ -7,7 +7,7 @@ which names there are, is judged by ``scenarios``. Must never: turn one type int
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Literal
@@ -18,6 +18,7 @@ from pydantic_core import core_schema
 
 from remediator.core.outcome import Outcome, RunOutcome
 from remediator.core.run import MessageKind
+from remediator.core.scenario import Nothing
 from remediator.core.units import DURATION_PATTERN, cut, parse_duration, print_duration
 from remediator.errors import Reason
 from remediator.loading.format import Count, Name, Names, PositiveDuration, ReadBy, Table, checked, problem
@@ -370,6 +371,7 @@ class ScenarioKeys(Table):
 
     name: Title = Field(
         description="What it shows, in words; unique in the file.",
+        json_schema_extra={"maxLength": 200, "pattern": r"^[^\x00-\x1f]+$"},
         examples=["restarts once, however often Alertmanager repeats"],
     )
     world: WorldKeys | None = Field(default=None, description="What differs from the file's world at the begin.")
@@ -405,3 +407,51 @@ class TestKeys(Table):
     alerts: dict[str, AlertKeys] = Field(default_factory=dict, description="Alerts by the names that stories use.")
     world: WorldKeys | None = Field(default=None, description="What is there when each scenario begins.")
     scenarios: list[ScenarioKeys] = Field(description="The cases.", json_schema_extra=_NOT_EMPTY)
+
+
+_DELIVERIES = frozenset({"late", "copies", "truncated"})
+_ANSWERS = frozenset({"reason", "playbook", "alert"})
+
+VERBS: Mapping[str, frozenset[str]] = {
+    "fires": _DELIVERIES,
+    "repeats": _DELIVERIES,
+    "resolves": _DELIVERIES,
+    "delivers": frozenset(),
+    "fails": frozenset({"with", "times"}),
+    "restarts": frozenset({"down", "during"}),
+    "approves": _ANSWERS,
+    "denies": _ANSWERS,
+    "pauses": frozenset({"reason"}),
+    "resumes": frozenset({"reason"}),
+    "cancels": _ANSWERS,
+    "settles": _ANSWERS | {"as"},
+    "undoes": _ANSWERS,
+    "resets": frozenset({"reason", "breaker"}),
+    "changes": frozenset(),
+}
+"""What happens → what can be said of it. ``at`` and ``sees`` go with each, and ``sees`` alone."""
+
+_OF_A_RUN = frozenset({"playbook", "case", "alert"})
+
+EXPECTED: Mapping[str, frozenset[str]] = {
+    "does": frozenset({"target", "params", "attempts", "outcome"}) | _OF_A_RUN,
+    "undoes": frozenset({"target", "attempts", "outcome"}) | _OF_A_RUN,
+    "rung": _OF_A_RUN,
+    "waits": _OF_A_RUN,
+    "refuses": frozenset({"says"}) | _OF_A_RUN,
+    "asks": _OF_A_RUN,
+    "tells": frozenset({"says", "about"}) | _OF_A_RUN,
+    "ends": frozenset({"says", "reason"}) | _OF_A_RUN,
+}
+"""What must happen → what can be said of it."""
+
+SETTINGS_THAT_ACT = (
+    *("public_url", "label_map", "docker", "alertmanager", "reconcile", "prometheus", "fleets", "notify", "report_to"),
+    *("escalate_to", "ignore_labels", "vars", "expire_after"),
+)
+"""The others are about the process: where it listens, keeps its store, and what it logs."""
+
+NO_NUMBER = tuple(word.value for word in Nothing)
+HOST_WORDS = ("away", "back")
+CONTAINER_WORDS = ("gone", "replaced")
+ALERT_WORDS = ("silenced", "inhibited", "active", "gone")

@@ -23,8 +23,7 @@ from pydantic_core import core_schema
 from remediator.core.action import ALL_LABELS, LookingAction, LookingActions, UndoWhen
 from remediator.core.units import print_duration
 from remediator.loading.format import PlaybookKeys, PolicyKeys
-from remediator.loading.scenario_format import TestKeys
-from remediator.loading.scenarios import EXPECTED, SETTINGS_THAT_ACT, VERBS
+from remediator.loading.scenario_format import EXPECTED, SETTINGS_THAT_ACT, VERBS, TestKeys
 from remediator.settings import Settings
 
 Schema = dict[str, Any]
@@ -233,7 +232,13 @@ def _add_verbs(schema: Schema, actions: LookingActions) -> None:
         *_one_verb(VERBS),
         {"if": has_verb, "else": {"required": ["sees"], "properties": dict.fromkeys(along, False)}},
     ]
-    expect["allOf"] = [*_one_verb(EXPECTED), {"anyOf": [{"required": [verb]} for verb in EXPECTED]}]
+    words = story["properties"]["changes"]["description"]
+    story["properties"]["changes"] = {"description": words, "allOf": [_ref("WorldKeys"), {"minProperties": 1}]}
+    expect["allOf"] = [
+        *_one_verb(EXPECTED),
+        {"anyOf": [{"required": [verb]} for verb in EXPECTED]},
+        *(_does(action) for action in actions.values() if not action.is_message),
+    ]
 
     acts = [action for action in actions.values() if not action.is_message]
     for key in ("fails", "during"):
@@ -244,6 +249,16 @@ def _add_verbs(schema: Schema, actions: LookingActions) -> None:
             {"type": "array", "items": _names_of(known), "minItems": 1, "uniqueItems": True},
         ]
     defs["ScenarioKeys"]["properties"]["never"]["items"] = _names_of(acts)
+
+
+def _does(action: LookingAction[Any]) -> Schema:
+    """Which params an expectation of this action can name."""
+    fields = action.params_model.model_fields.items()
+    known = {name: {"description": " ".join((field.description or "").split())} for name, field in fields}
+    return {
+        "if": {"properties": {"does": {"const": action.name}}, "required": ["does"]},
+        "then": {"properties": {"params": {"properties": known, "additionalProperties": False}}},
+    }
 
 
 def _one_verb(verbs: Mapping[str, frozenset[str]]) -> list[Schema]:

@@ -198,8 +198,11 @@ def rows(name: str) -> list[dict[str, Any]]:
     return [row for row in read((DATA / name).read_text("utf-8"))[0] if "text" in row or "toml" in row]
 
 
-def documents_of(row: Mapping[str, Any]) -> Iterator[tuple[SchemaKind, str, str]]:
+def documents_of(table: str, row: Mapping[str, Any]) -> Iterator[tuple[SchemaKind, str, str]]:
     """Each document of a row: its kind, its ending, its text."""
+    if table.startswith("test_file"):
+        yield SchemaKind.TEST, "yaml", row["text"]
+        return
     if "toml" in row:
         yield SchemaKind.SETTINGS, "toml", row["toml"]
         return
@@ -208,7 +211,7 @@ def documents_of(row: Mapping[str, Any]) -> Iterator[tuple[SchemaKind, str, str]
         yield kind, "yaml", text
 
 
-TABLES = ["playbook_errors.yaml", "settings_errors.yaml"]
+TABLES = ["playbook_errors.yaml", "settings_errors.yaml", "test_file_errors.yaml"]
 ROWS = {(table, row["id"]): row for table in TABLES for row in rows(table)}
 
 
@@ -219,7 +222,7 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> Mapping[tuple[str, str], s
     row_of: dict[str, tuple[str, str]] = {}
     files: dict[SchemaKind, list[str]] = {kind: [] for kind in SchemaKind}
     for key, row in ROWS.items():
-        for kind, ending, text in documents_of(row):
+        for kind, ending, text in documents_of(key[0], row):
             file = folder / f"{len(row_of)}.{ending}"
             file.write_text(text, "utf-8")
             row_of[str(file)] = key
