@@ -67,12 +67,16 @@ from remediator.store import Connection, audit, breakers, inbox, leases, past, r
 from remediator.store.connection import store_path
 from remediator.store.engine import Store, open_readonly, open_store
 from remediator.store.runs import RunRow
+from remediator.store.writer import Tx
 from remediator.telemetry import Metrics, configure_logging, get_logger
 
 log = get_logger(__name__)
 
 LATELY = timedelta(days=1)
 """What ``status`` counts the ends of."""
+
+LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+"""Since when the playbooks of a story are in force: what fires when it begins is not left to people (adopted)."""
 
 DRY_RUNS = 2
 """At a time: each asks Docker engines that may hang, in a thread that a person who pauses may need."""
@@ -204,7 +208,9 @@ def story_workshop() -> Workshop:
     """What playbook tests are played with: the engine itself, alone, on what a story makes for it."""
 
     def build(settings: Settings, clients: Clients, clock: StoryClock, loaded: Loaded) -> App:
-        return App(settings, clients, clock=clock, load=lambda: loaded, jitter=lambda: 0.0, is_alone=True)
+        return App(
+            settings, clients, clock=clock, load=lambda: loaded, jitter=lambda: 0.0, is_alone=True, able_since=LONG_AGO
+        )
 
     return Workshop(
         load=lambda settings, paths: load_playbooks(settings, paths, takes_any_message=not settings.notify),
@@ -342,6 +348,7 @@ class App:
         is_alone: one thread drives it (``work``), on a clock that it moves itself, with a store that nobody needs
             afterwards: what stories are played on.
         hindsight: what neighbours said, for a replay: then no Prometheus and no Alertmanager is asked.
+        able_since: see ``Reloader``.
     """
 
     def __init__(
@@ -354,13 +361,16 @@ class App:
         jitter: Callable[[], float] | None = None,
         is_alone: bool = False,
         hindsight: Hindsight | None = None,
+        able_since: datetime | None = None,
     ) -> None:
         self.settings = settings
         self.metrics = Metrics()
         self._clients = clients
         self._clock = clock or SystemClock()
         self._store: Store = open_store(settings.store_url, is_scratch=is_alone)
+        self._is_alone = is_alone
         self._is_stopping = False
+        self._hindsight = hindsight
         self._dry_runs = threading.BoundedSemaphore(DRY_RUNS)
         self._asks_at: datetime | None = None
         self._looks = ReadOnlyClients(dockers={}) if is_alone else read_only_clients(settings)
@@ -374,7 +384,9 @@ class App:
         asked = Conditions(clients.prometheus, self.metrics, is_alone=is_alone)
         conditions = self.conditions = asked if hindsight is None else hindsight.conditions
         self._life = Life(store, when)
-        self._reloader = Reloader(load or (lambda: load_playbooks(settings)), store, recorder, when, self.metrics)
+        self._reloader = Reloader(
+            load or (lambda: load_playbooks(settings)), store, recorder, when, self.metrics, able_since
+        )
         self._fleets = fleets_of(conditions, settings)
         reserver = Reserver(store, recorder, REGISTRY, clients, conditions, self._fleets, when, pause)
         executor = Executor(store, recorder, REGISTRY, clients, when, **({} if jitter is None else {"jitter": jitter}))
@@ -423,6 +435,7 @@ class App:
             accept=self.accept,
             clock=self._clock,
             metrics=self.metrics,
+            is_alone=self._is_alone,
         )
         self._intake.tell_of_cut_groups(reconciler.note_cut)
         return reconciler
@@ -462,6 +475,8 @@ class App:
 
     def _advance(self, what: str, duty: Duty) -> datetime | None:
         """Let a run, or the leases on a target, go as far as they can now."""
+        if self._hindsight is not None:
+            self._hindsight.is_about(what)
         return self._leases.advance(what) if what.startswith(PREFIX) else self.pipeline.advance(what, duty)
 
     def work(self) -> datetime | None:
@@ -475,7 +490,8 @@ class App:
             self._asks_at = self._reconciler.step()
         self._intake.expire()  # after it: what an Alertmanager has does not expire, however far the clock was moved
         while self._intake.handle_waiting():
-            pass
+            if self._reconciler is not None:
+                self._asks_at = self._reconciler.step()  # what was cut from a group is fetched at once
         return min((at for at in (self._asks_at, self._dispatch.run_due()) if at is not None), default=None)
 
     def stop(self) -> None:
@@ -806,8 +822,8 @@ class App:
 
     def events_after(self, seq: int) -> list[RecordedEvent]:
         """What the log has behind this place, oldest first."""
-        found: list[RecordedEvent] = self._read(lambda conn: audit.list_events(conn, audit.AuditFilter(after_seq=seq)))
-        return found
+        with self._store.read() as conn:
+            return audit.events_behind(conn, seq)
 
     def asks_at(self) -> datetime | None:
         """When the Alertmanagers are asked next; None without any."""
@@ -829,6 +845,21 @@ class App:
     def is_paused(self) -> bool:
         """Whether a person holds all acts."""
         return self._read(self._pause) is not None
+
+    def begin_again(self, firing: Sequence[subjects.Episode], able: Mapping[str, tuple[str, datetime]]) -> None:
+        """Let these fire already, and these playbooks be able to act since then; for replays, before ``prepare``.
+
+        Args:
+            able: playbook → its able key, and since when.
+        """
+
+        def work(tx: Tx) -> None:
+            for one in firing:
+                subjects.insert_episode(tx.conn, one, 0)
+            for name, (key, since) in able.items():
+                runs.set_able(tx.conn, name, key, since)
+
+        self._store.write(work)
 
     def take_again(self, deliveries: Sequence[inbox.StoredDelivery], move: Callable[[datetime], None]) -> int:
         """See ``Intake.take_again``."""

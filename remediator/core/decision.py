@@ -14,11 +14,9 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from remediator.core.alert import label_key
 from remediator.core.event import Event, EventType
 from remediator.core.happening import happenings
 from remediator.core.plan import Plan, unpack_plan
-from remediator.core.policy import Share
 from remediator.core.run import MessageKind
 from remediator.core.scenario import Happening, Kind
 from remediator.core.units import print_duration
@@ -64,9 +62,6 @@ class Decision:
         rungs: above the first, in order.
         outcome, reason, why: of its end; "" while it is open.
         is_luck: what it lent did not end as it was to.
-        until: its newest event.
-        asked_about: whatever its decisions may have asked the world about: targets, queries, fleets, names of
-            notification targets, the alert's label key.
     """
 
     run_id: str
@@ -89,8 +84,6 @@ class Decision:
     reason: str
     why: str
     is_luck: bool
-    until: datetime
-    asked_about: frozenset[str]
 
     @property
     def end(self) -> str:
@@ -155,8 +148,6 @@ def decision(events: Sequence[Event]) -> Decision:
         reason="" if last is None else str(last.details.get("reason", last.value)),
         why="" if last is None else str(last.details.get("says", "")),
         is_luck=any(_is_luck(event) for event in events),
-        until=events[-1].at,
-        asked_about=_asked_about(plan, events),
     )
 
 
@@ -215,20 +206,6 @@ def _targets(events: Sequence[Event]) -> tuple[str, ...]:
         if event.type in (EventType.VERDICT_GIVEN, EventType.ATTEMPT_STARTED) and event.target:
             found |= dict.fromkeys(event.target.split(", "))
     return tuple(sorted(found))
-
-
-def _asked_about(plan: Plan, events: Sequence[Event]) -> frozenset[str]:
-    share = plan.guard.max_targets.limit if plan.guard.max_targets is not None else None
-    return frozenset(
-        {
-            *_targets(events),
-            *(condition.query for condition in plan.conditions),
-            *((share.of,) if isinstance(share, Share) else ()),
-            *plan.report_to,
-            *plan.escalate_to,
-            label_key(plan.labels),
-        }
-    )
 
 
 def _is_luck(event: Event) -> bool:

@@ -14,9 +14,10 @@ from __future__ import annotations
 import math
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
@@ -25,6 +26,7 @@ from remediator.clients.ports import ContainerState, CpuLimit
 from remediator.core.alert import label_key
 from remediator.core.condition import Comparison, Condition, Reading, Seen
 from remediator.core.event import Event, EventType
+from remediator.core.lease import PREFIX
 from remediator.core.move import WHY_NOT, Heard
 from remediator.core.outcome import Outcome
 from remediator.core.plan import Plan, unpack_plan
@@ -44,8 +46,8 @@ from remediator.settings import Settings
 
 T = TypeVar("T")
 
-SOON = timedelta(seconds=5)
-"""An answer of so soon after is an answer of now: the engine that was recorded took a moment for everything."""
+LAG = timedelta(milliseconds=500)
+"""What a run was told so soon after, it is told now: the engine that was recorded took a moment for everything."""
 
 KEEPS = timedelta(hours=1)
 """A recorded answer stands for others of so much later, and so much earlier where there is no older one."""
@@ -84,28 +86,18 @@ MEANS: Mapping[Assumed, str] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Assumption:
-    """One question that nobody had asked.
-
-    Attributes:
-        about: a target's ref, a query, a fleet, a label key.
-    """
-
-    kind: Assumed
-    about: str
-    at: datetime
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Hindsight:
     """What an engine is given instead of neighbours that it could ask.
 
     Attributes:
-        hear: None where deliveries alone say what fires.
+        conditions: in place of Prometheus.
+        hear: in place of the Alertmanagers; None where deliveries alone say what fires.
+        is_about: is told whose turn it is: a run, or the leases on a target.
     """
 
     conditions: Conditions
     hear: Hear | None
+    is_about: Callable[[str], None]
 
 
 @dataclass(slots=True)
@@ -124,27 +116,58 @@ class _Series(Generic[T]):
         self.answers: list[_Answer[T]] = []
         self._at: list[datetime] = []
 
-    def add(self, at: datetime, says: T) -> _Answer[T]:
-        answer = _Answer(at, at, says)
-        self.answers.append(answer)
-        return answer
-
     def settle(self) -> None:
         """All is told: put it in order."""
         self.answers.sort(key=lambda one: one.at)
         self._at = [one.at for one in self.answers]
 
-    def place(self, now: datetime) -> int:
-        """Of the newest answer that is not later than now, -1 where there is none."""
-        return bisect_right(self._at, now + SOON) - 1
+    def around(self, now: datetime) -> tuple[_Answer[T] | None, _Answer[T] | None]:
+        """The newest answer that is not later than now, and the next; None where there is none."""
+        place = bisect_right(self._at, now)
+        before = self.answers[place - 1] if place else None
+        return before, self.answers[place] if place < len(self.answers) else None
 
-    def of(self, now: datetime) -> T | None:
-        """The answer that stands for now, None where none does."""
-        place = self.place(now)
-        if place >= 0 and now <= self.answers[place].until + KEEPS:
-            return self.answers[place].says
-        later = self.answers[place + 1 : place + 2]
-        return later[0].says if later and later[0].at <= now + KEEPS else None
+
+class _Answers(Generic[T]):
+    """All answers of one kind, by their question, and by the run that asked it."""
+
+    def __init__(self) -> None:
+        self._all: dict[Hashable, _Series[T]] = defaultdict(_Series)
+        self._own: dict[tuple[str, Hashable], _Series[T]] = defaultdict(_Series)
+
+    def add(self, run_id: str, question: Hashable, at: datetime, says: T) -> _Answer[T]:
+        answer = _Answer(at, at, says)
+        self._all[question].answers.append(answer)
+        self._own[run_id, question].answers.append(answer)
+        return answer
+
+    def settle(self) -> None:
+        for series in (*self._all.values(), *self._own.values()):
+            series.settle()
+
+    def of(self, run_id: str, question: Hashable, now: datetime) -> _Answer[T] | None:
+        """What this run was told, else what anybody was told about then; None where nobody was."""
+        own = self._own.get((run_id, question))
+        if own is not None:
+            before, later = own.around(now + LAG)
+            if before is not None and now <= before.until + KEEPS:
+                return before
+            if later is not None and later.at <= now + KEEPS:
+                return later
+        every = self._all.get(question)
+        if every is None:
+            return None
+        before, later = every.around(now)
+        if before is not None and now <= before.until + KEEPS:
+            return before
+        return later if later is not None and later.at <= now + KEEPS else None
+
+    def ever(self, run_id: str, question: Hashable, now: datetime) -> _Answer[T] | None:
+        """As ``of``, of what stands until somebody says otherwise: however long ago, or from however much later."""
+        every = self._all.get(question)
+        return self.of(run_id, question, now) or (
+            None if every is None else next((one for one in every.around(now) if one is not None), None)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,8 +183,9 @@ class _Target:
 
 @dataclass(slots=True, kw_only=True)
 class _Tried:
-    """How an act ended; each answers one act."""
+    """How an act ended; each answers one act of its own run, and may answer those of others."""
 
+    run_id: str
     at: datetime
     outcome: Outcome
     reason: Reason
@@ -189,7 +213,9 @@ class Past:
     """All that was answered in a window.
 
     Attributes:
-        assumed: what was asked since and had no answer, in the order of the questions.
+        assumed: what was asked since and had no answer: kind → the runs whose questions these were ("" for leases) →
+            how often.
+        same_as: run of the replay → the recorded run that it is, where their ids differ.
     """
 
     def __init__(self, events: Iterable[Event]) -> None:
@@ -198,70 +224,70 @@ class Past:
         Args:
             events: in its order; runs whose beginning is not among them are passed over.
         """
-        self.assumed: list[Assumption] = []
-        self._targets: dict[tuple[str, str], _Series[_Target]] = {}
-        self._acts: dict[tuple[str, str], list[_Tried]] = {}
-        self._readings: dict[str, _Series[Reading]] = {}
-        self._fleets: dict[str, _Series[int]] = {}
-        self._words: dict[str, _Series[Heard]] = {}
+        self.assumed: dict[Assumed, Counter[str]] = defaultdict(Counter)
+        self.same_as: dict[str, str] = {}
+        self._run_id = ""
+        self._targets: _Answers[_Target] = _Answers()
+        self._readings: _Answers[Reading] = _Answers()
+        self._fleets: _Answers[int] = _Answers()
+        self._words: _Answers[Heard] = _Answers()
+        self._acts: dict[tuple[str, str], list[_Tried]] = defaultdict(list)
         runs: dict[str, _Told] = {}
         for event in events:
             self._take(event, runs)
-        for series in (self._targets, self._readings, self._fleets, self._words):
-            for one in series.values():
-                one.settle()
+        for answers in (self._targets, self._readings, self._fleets, self._words):
+            answers.settle()
         for acts in self._acts.values():
             acts.sort(key=lambda tried: tried.at)
 
     # -- answering
 
-    def assume(self, kind: Assumed, about: str, now: datetime) -> None:
-        """Keep that nobody knows."""
-        self.assumed.append(Assumption(kind=kind, about=about, at=now))
+    def is_about(self, what: str) -> None:
+        """Whose questions come now."""
+        self._run_id = "" if what.startswith(PREFIX) else self.same_as.get(what, what)
 
-    def target(self, host: str, container: str, now: datetime) -> tuple[int, _Target | None]:
-        """A container as it was seen last, or first, and the answer's number; None where it never was."""
-        series = self._targets.get((host, container))
-        if series is None:
-            return -1, None
-        place = series.place(now)
-        if place < 0:  # what was seen later is more than nothing, but not that it could not be
-            place = next((n for n, one in enumerate(series.answers) if one.says.problem is None), -1)
-        return place, series.answers[place].says if place >= 0 else None
+    def assume(self, kind: Assumed) -> None:
+        """Keep that nobody knows."""
+        self.assumed[kind][self._run_id] += 1
+
+    def target(self, host: str, container: str, now: datetime) -> _Answer[_Target] | None:
+        """A container as it was seen last, or first; None where it never was."""
+        return self._targets.ever(self._run_id, (host, container), now)
 
     def act(self, call: str, target: str, now: datetime) -> _Tried | None:
         """How the act that was tried about now ended; None where none was."""
-        for tried in self._acts.get((call, target), ()):
-            if not tried.is_used and now - KEEPS <= tried.at <= now + KEEPS:
+        near = [tried for tried in self._acts.get((call, target), ()) if abs(tried.at - now) <= KEEPS]
+        for tried in near:
+            if tried.run_id == self._run_id and not tried.is_used:
                 tried.is_used = True
                 return tried
-        return None
+        others = [tried for tried in near if tried.run_id != self._run_id]
+        return min(others, key=lambda tried: abs(tried.at - now), default=None)
 
     def reading(self, condition: Condition, now: datetime) -> Reading:
         """What a query gave."""
-        series = self._readings.get(condition.query)
-        found = series.of(now) if series is not None else None
-        if found is not None:
-            return found
         if condition.name.startswith(_FLEET):
             return self._fleet(condition.name.removeprefix(_FLEET), now)
-        self.assume(Assumed.CONDITION, condition.query, now)
+        found = self._readings.of(self._run_id, condition.query, now)
+        if found is not None:
+            return found.says
+        self.assume(Assumed.CONDITION)
         return Reading(values=(_number_that_fits(condition),))
 
     def _fleet(self, name: str, now: datetime) -> Reading:
-        series = self._fleets.get(name)
-        if series is None:
-            self.assume(Assumed.FLEET, name, now)
-            return Reading(problem="a replay asks nobody, and no verdict of the time says it")
-        return Reading(values=(float(series.answers[max(series.place(now), 0)].says),))
+        found = self._fleets.ever(self._run_id, name, now)
+        if found is not None:
+            return Reading(values=(float(found.says),))
+        self.assume(Assumed.FLEET)
+        return Reading(problem="a replay asks nobody, and no verdict of the time says it")
 
     def hear(self, label_keys: Iterable[str], now: datetime) -> Heard:
         """What the Alertmanagers said of these label sets."""
         for key in sorted(label_keys):
-            series = self._words.get(key)
-            if series is not None:
-                return series.answers[max(series.place(now), 0)].says
-        self.assume(Assumed.WORD, ", ".join(sorted(label_keys)), now)
+            found = self._words.of(self._run_id, key, now)
+            if found is not None:
+                return found.says
+        self.assume(Assumed.WORD)
         return Heard.FIRES
 
     # -- reading the log
@@ -280,12 +306,12 @@ class Past:
         data: Mapping[str, Any] = event.data
         match event.type:
             case EventType.TURN_WAITED:
-                self._words_of(told, event.at, [str(one) for one in data["waits_for"]])
+                self._words_of(told, event.at - told.early, [str(one) for one in data["waits_for"]])
             case EventType.VERDICT_GIVEN:
                 self._verdict(told, event)
             case EventType.ATTEMPT_STARTED:
                 told.started[str(data["step"])] = event
-                self._seen_by(event.target, data["before"], event.at - told.early)
+                self._seen_by(told, event.target, data["before"], event.at - told.early)
             case EventType.ATTEMPT_FINISHED:
                 self._attempt(told, event)
             case EventType.UNDO_STARTED:
@@ -307,7 +333,7 @@ class Past:
     def _words_of(self, told: _Told, at: datetime, waits_for: Sequence[str]) -> None:
         reasons = {one.partition(":")[2] for one in waits_for}
         said = next((heard for heard, reason in WHY_NOT.items() if reason.value in reasons), Heard.FIRES)
-        self._words.setdefault(label_key(told.plan.labels), _Series()).add(at - told.early, said)
+        self._words.add(told.plan.run_id, label_key(told.plan.labels), at, said)
 
     def _verdict(self, told: _Told, event: Event) -> None:
         data: Mapping[str, Any] = event.data
@@ -315,7 +341,7 @@ class Past:
         self._words_of(told, at, ())
         for target in data["targets"]:
             seen = _Target(uid=str(target["uid"]), status=str(target["state"]), labels=dict(target["labels"]))
-            self._see(str(target["ref"]), at, seen)
+            self._see(told, str(target["ref"]), at, seen)
         self._stood(told, _REQUIRE, at)
         asked = list(told.plan.require)
         for answer in data["answers"]:
@@ -325,7 +351,7 @@ class Past:
                 self._read(told, _REQUIRE, asked.pop(0), str(answer["detail"]), at)
             for limit in (found for shape in _FLEET_LIMITS for found in shape.finditer(str(answer["detail"]))):
                 size = math.ceil(int(limit["limit"]) * 100 / int(limit["percent"]))
-                self._fleets.setdefault(limit["fleet"], _Series()).add(at, size)
+                self._fleets.add(told.plan.run_id, limit["fleet"], at, size)
 
     def _unseen(self, told: _Told, rung: int, answer: Mapping[str, str], at: datetime) -> None:
         detail, reason = answer["detail"], Reason(answer["reason"])
@@ -340,9 +366,9 @@ class Past:
         for step in told.plan.acts_of(rung):
             if detail.startswith(f"step {step.name}:") and step.action.startswith("docker."):
                 where = (str(step.params.get("host", "")), str(step.params.get("container", "")))
-                self._targets.setdefault(where, _Series()).add(at, _Target(problem=problem))
+                self._targets.add(told.plan.run_id, where, at, _Target(problem=problem))
 
-    def _seen_by(self, ref: str, before: Mapping[str, Any], at: datetime) -> None:
+    def _seen_by(self, told: _Told, ref: str, before: Mapping[str, Any], at: datetime) -> None:
         if "id" not in before or "status" not in before:
             return
         cpu = None
@@ -350,13 +376,13 @@ class Past:
             cpu = CpuLimit(
                 nano_cpus=before["nano_cpus"], period_us=before["cpu_period_us"], quota_us=before["cpu_quota_us"]
             )
-        self._see(ref, at, _Target(uid=str(before["id"]), status=str(before["status"]), cpu=cpu))
+        self._see(told, ref, at, _Target(uid=str(before["id"]), status=str(before["status"]), cpu=cpu))
 
-    def _see(self, ref: str, at: datetime, seen: _Target) -> None:
+    def _see(self, told: _Told, ref: str, at: datetime, seen: _Target) -> None:
         if not ref.startswith(_DOCKER):
             return
         host, _, name = ref.removeprefix(_DOCKER).partition("/")
-        self._targets.setdefault((host, name), _Series()).add(at, seen)
+        self._targets.add(told.plan.run_id, (host, name), at, seen)
 
     def _attempt(self, told: _Told, event: Event) -> None:
         data: Mapping[str, Any] = event.data
@@ -366,25 +392,30 @@ class Past:
         at = started.at - told.early
         outcome, reason = Outcome(data["outcome"]), Reason(data["reason"])
         tried = _Tried(
-            at=at, outcome=outcome, reason=reason, detail=str(data["detail"]), is_worth_another=bool(data["retry_at"])
+            run_id=event.run_id,
+            at=at,
+            outcome=outcome,
+            reason=reason,
+            detail=str(data["detail"]),
+            is_worth_another=bool(data["retry_at"]),
         )
         if reason not in (Reason.UNKNOWN_EFFECT, Reason.DID_NOT_HAPPEN):  # those are waited for in a replay too
             told.early += timedelta(milliseconds=data["duration_ms"])
-        params: Mapping[str, Any] = started.data["params"]
+        params = _map(started.data["params"])
         if data["action"] != _MESSAGE:
-            self._acts.setdefault((str(data["action"]), event.target), []).append(tried)
+            self._acts[str(data["action"]), event.target].append(tried)
             return
-        after: Mapping[str, Any] = _map(data["after"])
-        heard = after.get("told", params.get("to", ()) if outcome is Outcome.SUCCEEDED else ())
+        heard = data["after"].get("told", params.get("to", ()) if outcome is Outcome.SUCCEEDED else ())
         for to in params.get("to", ()):
             arrived = replace(tried, outcome=Outcome.SUCCEEDED) if to in heard else replace(tried)
-            self._acts.setdefault((_MESSAGE, str(to)), []).append(arrived)
+            self._acts[_MESSAGE, str(to)].append(arrived)
 
     def _undo(self, told: _Told, event: Event) -> None:
         data: Mapping[str, Any] = event.data
         started = told.started.pop(str(data["lease_id"]), event)
         outcome = Outcome(data["outcome"])
         tried = _Tried(
+            run_id="",  # whoever's lease it is
             at=started.at - told.early,
             outcome=outcome,
             reason=Reason.TRANSIENT,
@@ -392,7 +423,7 @@ class Past:
             is_worth_another=True,
         )
         action = str(data["action"])
-        self._acts.setdefault((_UNDOES.get(action, action), event.target), []).append(tried)
+        self._acts[_UNDOES.get(action, action), event.target].append(tried)
 
     def _looked(self, told: _Told, event: Event) -> None:
         data: Mapping[str, Any] = event.data
@@ -409,15 +440,15 @@ class Past:
         step = next((step for step in told.plan.steps if step.key == event.data["step"]), None)
         for condition in step.undo.require if step is not None and step.undo is not None else ():
             begins = told.started[step.key].at if step is not None and step.key in told.started else event.at
-            series = self._readings.setdefault(condition.query, _Series())
-            series.add(begins - told.early, Reading(problem=str(event.data["detail"]))).until = event.at
+            reading = Reading(problem=str(event.data["detail"]))
+            self._readings.add("", condition.query, begins - told.early, reading).until = event.at
 
     def _read(
         self, told: _Told, part: str, condition: Condition, detail: str, at: datetime, seen: Seen | None = None
     ) -> None:
         reading = _reading(detail, condition, seen)
         if reading is not None:
-            answer = self._readings.setdefault(condition.query, _Series()).add(at, reading)
+            answer = self._readings.add(told.plan.run_id, condition.query, at, reading)
             told.open.setdefault(part, []).append(answer)
 
     def _stood(self, told: _Told, part: str, at: datetime) -> None:
@@ -426,6 +457,7 @@ class Past:
             answer.until = max(answer.until, at)
 
 
+_EVER = datetime.min.replace(tzinfo=UTC)
 _FLEET = condition_name("")
 _DOCKER = "docker:"
 _MESSAGE = "notify.send"
@@ -479,7 +511,7 @@ class RecordedWorld(FakeWorld):
         """With the hosts, targets and servers that the settings name."""
         super().__init__(clock)
         self._past = past
-        self._applied: dict[tuple[str, str], int] = {}
+        self._applied: dict[tuple[str, str], datetime] = {}
         for host in settings.docker.hosts:
             self.add_host(host)
         for name in settings.notify:
@@ -490,19 +522,26 @@ class RecordedWorld(FakeWorld):
 
     def look(self, host: str, container: str) -> ContainerState:
         """As it was seen; made where nobody ever looked."""
-        place, seen = self._past.target(host, container, self.now())
-        if seen is not None and seen.problem is not None:
-            raise seen.problem.with_traceback(None)
-        try:
-            state = self.container(host, container)
-        except TargetNotFoundError:
-            state = self.add_container(host, container)
-            if seen is None:
-                self._past.assume(Assumed.TARGET, f"docker:{host}/{container}", self.now())
-        if seen is not None and self._applied.get((host, state.name)) != place:
-            self._applied[host, state.name] = place
-            state = self._become(host, state, seen)
+        there = self._find(host, container)
+        name = there.name if there is not None else container
+        answer = self._past.target(host, name, self.now())
+        if answer is not None and answer.says.problem is not None:
+            raise answer.says.problem.with_traceback(None)
+        state = there or self.add_container(host, name)
+        if answer is None:
+            self._past.assume(Assumed.TARGET)
+            return state
+        # What was seen before what is known by now has had its effect, and acts came after it.
+        if self._applied.get((host, name), _EVER) < answer.at:
+            self._applied[host, name] = answer.at
+            state = self._become(host, state, answer.says)
         return state
+
+    def _find(self, host: str, container: str) -> ContainerState | None:
+        try:
+            return self.container(host, container)
+        except TargetNotFoundError:
+            return None
 
     def _become(self, host: str, state: ContainerState, seen: _Target) -> ContainerState:
         if seen.uid and seen.uid != state.id:
@@ -529,7 +568,7 @@ class RecordedWorld(FakeWorld):
     def _end_as_recorded(self, call: str, target: str, kind: Assumed) -> None:
         tried = self._past.act(call, target, self.now())
         if tried is None:
-            self._past.assume(kind, target, self.now())
+            self._past.assume(kind)
             return
         if tried.outcome in (Outcome.SUCCEEDED, Outcome.UNCHANGED, Outcome.SKIPPED):
             return
@@ -566,7 +605,11 @@ def hindsight(world: RecordedWorld, past: Past, settings: Settings) -> Hindsight
         del last_word_at, ours
         return past.hear(label_keys, world.now())
 
-    return Hindsight(conditions=RecordedConditions(world, past), hear=hear if settings.alertmanager.urls else None)
+    return Hindsight(
+        conditions=RecordedConditions(world, past),
+        hear=hear if settings.alertmanager.urls else None,
+        is_about=past.is_about,
+    )
 
 
 def _map(value: Any) -> Mapping[str, Any]:

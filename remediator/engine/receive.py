@@ -308,7 +308,7 @@ class Intake:
         return self._store.write(work)
 
     def end_again(self, label_key: str, reason: str, at: datetime) -> None:
-        """End what fires of a label set as it ended before (``absent``, ``expired``); for replays. Raises StoreError."""
+        """End what fires of a label set as it once ended (``absent``, ``expired``); for replays. Raises StoreError."""
 
         def work(tx: Tx) -> None:
             current = subjects.open_episode(tx.conn, label_key)

@@ -9,7 +9,6 @@ Must never: decide anything that the engine decides, write to the store that it 
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -25,12 +24,13 @@ from remediator.core.event import Event, EventType, RecordedEvent, utc_text
 from remediator.core.plan import unpack_plan
 from remediator.core.playbook import PlaybookSet
 from remediator.engine.clock import StoryClock
-from remediator.engine.hindsight import MEANS, Assumed, Assumption, Hindsight, Past, RecordedWorld, hindsight
+from remediator.engine.hindsight import MEANS, Assumed, Hindsight, Past, RecordedWorld, hindsight
 from remediator.errors import RemediatorError, RequestError
 from remediator.loading import Loaded
 from remediator.settings import Settings
-from remediator.store import Connection, recorded
+from remediator.store import Connection, recorded, runs, subjects
 from remediator.store.inbox import StoredDelivery
+from remediator.store.subjects import Episode
 
 Read = Callable[[], AbstractContextManager[Connection]]
 """Opens a snapshot of the store, read-only."""
@@ -72,6 +72,7 @@ _ENDED_BY_ITSELF = ("absent", "expired")
 class Engine(Protocol):
     """The running engine (``app.App``), as far as a replay needs it."""
 
+    def begin_again(self, firing: Sequence[Episode], able: Mapping[str, tuple[str, datetime]]) -> None: ...
     def prepare(self) -> None: ...
     def work(self) -> datetime | None: ...
     def halt(self) -> None: ...
@@ -323,7 +324,9 @@ class _Story:
             }
         )
         self._world = RecordedWorld(self._clock.now, past, wanted.settings)
-        self._engine = self._start()
+        self._engine = self._make()
+        self._engine.begin_again(*self._then())
+        self._engine.prepare()
         self._due: datetime | None = None
         self.people: list[dict[str, Any]] = []
         self.by_hand: dict[str, str] = {}
@@ -367,17 +370,20 @@ class _Story:
 
     # -- time
 
-    def _start(self) -> Engine:
-        world, settings = self._world, self._settings
-        engine = self._build(
-            settings,
-            world.clients(),
-            self._clock,
-            self._wanted.loaded,
-            hindsight(world, self._past, self._wanted.settings),
-        )
-        engine.prepare()
-        return engine
+    def _make(self) -> Engine:
+        then = hindsight(self._world, self._past, self._wanted.settings)
+        return self._build(self._settings, self._world.clients(), self._clock, self._wanted.loaded, then)
+
+    def _then(self) -> tuple[list[Episode], dict[str, tuple[str, datetime]]]:
+        """What fired when the replay begins, and since when each playbook could act: one that is new, all the time.
+
+        What fires already is adopted, as at any start: shown, and not acted on until it fires anew.
+        """
+        with self._read() as conn:
+            firing, able = subjects.open_then(conn, self._begins), runs.able_since(conn)
+        playbooks = self._wanted.loaded.playbook_set.playbooks
+        ever = {playbook.name: (playbook.able_key, _EVER) for playbook in playbooks}
+        return firing, {name: able[name] if able.get(name, ("",))[0] == new[0] else new for name, new in ever.items()}
 
     def _work(self) -> None:
         self._due = self._engine.work()
@@ -427,13 +433,16 @@ class _Story:
             self._go_to(again.down_from)
             self._engine.halt()
             self._clock.moment = max(self._clock.moment, again.at)
-            self._engine = self._start()
+            self._engine = self._make()
+            self._engine.prepare()
             return
-        self._go_to(again.at)
         event = again.event
         if event.type is EventType.EPISODE_ENDED:
+            self._go_to(again.at - _TICK)  # what is due at the same moment comes after it, as it does in an engine
+            self._move(again.at)
             self._engine.end_again(str(event.data["label_key"]), str(event.data["reason"]), event.at)
             return
+        self._go_to(again.at)
         problem = ""
         try:
             self._act(event)
@@ -480,6 +489,7 @@ class _Story:
                 annotations = {name: str(text) for name, text in plan.context.get("annotations", {}).items()}
                 answer = engine.run_by_hand(plan.playbook, plan.labels, annotations, actor)
                 self.by_hand[event.run_id] = str(answer["run_id"])
+                self._past.same_as[str(answer["run_id"])] = event.run_id
 
 
 _TICK = timedelta(milliseconds=1)
@@ -567,8 +577,7 @@ def _answer(
     would_be: Mapping[str, Decision],
 ) -> dict[str, Any]:
     pairs = _pairs(was, would_be)
-    rests = _Rests(past.assumed)
-    differ = [_pair_dict(pair, rests, wanted.settings.public_url) for pair in pairs if pair.kind is not None]
+    differ = [_pair_dict(pair, past, wanted.settings.public_url) for pair in pairs if pair.kind is not None]
     counts = Counter(pair.kind.value if pair.kind is not None else "same" for pair in pairs)
     return {
         "since": utc_text(wanted.since),
@@ -588,7 +597,7 @@ def _answer(
         "by_playbook": _by_playbook(pairs),
         "differences": differ,
         "people": story.people,
-        "assumed": rests.counts(would_be.values()),
+        "assumed": _assumed(past),
         "notes": log.notes,
     }
 
@@ -602,7 +611,7 @@ def _by_playbook(pairs: Iterable[_Pair]) -> list[dict[str, Any]]:
     ]
 
 
-def _pair_dict(pair: _Pair, rests: _Rests, public_url: str) -> dict[str, Any]:
+def _pair_dict(pair: _Pair, past: Past, public_url: str) -> dict[str, Any]:
     one = pair.either
     link, base = one.run_id if pair.was is not None else one.fingerprint, public_url.rstrip("/")
     return {
@@ -618,7 +627,7 @@ def _pair_dict(pair: _Pair, rests: _Rests, public_url: str) -> dict[str, Any]:
         "was": None if pair.was is None else _decision_dict(pair.was),
         "would_be": None if pair.would_be is None else _decision_dict(pair.would_be),
         "what": [{"what": each.what, "was": each.was, "would_be": each.would_be} for each in pair.changes],
-        "rests_on": rests.of(pair.would_be) if pair.would_be is not None else [],
+        "rests_on": _rests_on(past, pair.would_be.run_id) if pair.would_be is not None else [],
     }
 
 
@@ -636,38 +645,22 @@ def _decision_dict(one: Decision) -> dict[str, Any]:
     }
 
 
-class _Rests:
-    """What nobody knows, by the runs that rest on it."""
+def _rests_on(past: Past, run_id: str) -> list[str]:
+    """Kinds of what nobody knows that a run rests on."""
+    return sorted(kind.value for kind, runs in past.assumed.items() if runs[run_id])
 
-    def __init__(self, assumed: Iterable[Assumption]) -> None:
-        self._n_times: Counter[Assumed] = Counter()
-        self._when: dict[str, dict[Assumed, list[datetime]]] = defaultdict(lambda: defaultdict(list))
-        """What is not known → by kind, when it was asked, in order."""
-        for one in assumed:
-            self._n_times[one.kind] += 1
-            self._when[one.about][one.kind].append(one.at)
 
-    def of(self, one: Decision) -> list[str]:
-        """Kinds of what a run rests on, sorted."""
-        found = {
-            kind.value
-            for about in one.asked_about & self._when.keys()
-            for kind, when in self._when[about].items()
-            if bisect_left(when, one.at) < bisect_right(when, one.until)
+def _assumed(past: Past) -> list[dict[str, Any]]:
+    return [
+        {
+            "kind": kind.value,
+            "means": MEANS[kind],
+            "times": past.assumed[kind].total(),
+            "runs": sorted(run_id for run_id, n_times in past.assumed[kind].items() if run_id and n_times),
         }
-        return sorted(found)
-
-    def counts(self, decisions: Iterable[Decision]) -> list[dict[str, Any]]:
-        """Each kind with what it means, how often it was needed, and the runs that rest on it."""
-        runs: dict[str, set[str]] = defaultdict(set)
-        for one in decisions:
-            for kind in self.of(one):
-                runs[kind].add(one.run_id)
-        return [
-            {"kind": kind.value, "means": MEANS[kind], "times": self._n_times[kind], "runs": sorted(runs[kind.value])}
-            for kind in Assumed
-            if self._n_times[kind]
-        ]
+        for kind in Assumed
+        if kind in past.assumed
+    ]
 
 
 def _moment(at: datetime) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -126,6 +126,7 @@ _OPEN_EPISODE_ID = Prepared(
 _SILENT = Prepared(
     select(episode.c.id).where(episode.c.ended_at.is_(None), episode.c.last_word_at < bindparam("before")).limit(1)
 )
+_OPEN_EPISODES = Prepared(select(episode).where(episode.c.ended_at.is_(None)).order_by(episode.c.opened_at))
 _LAST_WORDS = Prepared(select(episode.c.label_key, episode.c.last_word_at).where(episode.c.ended_at.is_(None)))
 _END_EPISODE = Prepared(
     update(episode)
@@ -239,9 +240,20 @@ def silent_episodes(conn: Connection, before: datetime) -> list[Episode]:
 
 def open_episodes(conn: Connection) -> Iterator[Episode]:
     """All that fire."""
-    query = select(episode).where(episode.c.ended_at.is_(None)).order_by(episode.c.opened_at)
-    for row in conn.execute(query).mappings():
+    for row in _OPEN_EPISODES.all(conn):
         yield _episode(row)
+
+
+def open_then(conn: Connection, at: datetime) -> list[Episode]:
+    """All that fired at a moment, as they began."""
+    then = utc_text(at)
+    was_open = episode.c.ended_at.is_(None) | (episode.c.ended_at >= then)
+    query = select(episode).where(episode.c.opened_at < then, was_open).order_by(episode.c.opened_at)
+    found = [_episode(row) for row in conn.execute(query).mappings()]
+    return [
+        replace(one, ended_at=None, end_reason="", resolved_ends_at=None, stale_copy_at=None, last_word_at=at)
+        for one in found
+    ]
 
 
 # -- subjects ----------------------------------------------------------------------------------------------------------
