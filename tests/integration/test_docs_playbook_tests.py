@@ -12,8 +12,16 @@ from pages import blocks_of
 from remediator.cli import cli
 from remediator.core.run import MessageKind
 from remediator.loading.read import fields
-from remediator.loading.scenario_format import AlertKeys, ContainerKeys, GroupKeys, ScenarioKeys, TestKeys, WorldKeys
-from remediator.loading.scenarios import EXPECTED, VERBS
+from remediator.loading.scenario_format import (
+    EXPECTED,
+    VERBS,
+    AlertKeys,
+    ContainerKeys,
+    GroupKeys,
+    ScenarioKeys,
+    TestKeys,
+    WorldKeys,
+)
 
 PAGE = (Path(__file__).parents[2] / "docs/playbook-tests.md").read_text("utf-8")
 PLAYBOOK, TESTS, WORLD = (block.text for block in blocks_of(PAGE) if block.language == "yaml")

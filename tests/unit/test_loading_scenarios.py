@@ -38,7 +38,8 @@ from remediator.core.scenario import (
 )
 from remediator.errors import PlaybookError
 from remediator.loading.document import MAX_BYTES, Document, read_documents
-from remediator.loading.scenarios import EXPECTED, VERBS, LoadedTests, load_tests
+from remediator.loading.scenario_format import EXPECTED, VERBS
+from remediator.loading.scenarios import LoadedTests, load_tests
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests/data"
