@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast
@@ -373,8 +373,6 @@ class App:
         self._hindsight = hindsight
         self._dry_runs = threading.BoundedSemaphore(DRY_RUNS)
         self._asks_at: datetime | None = None
-        self._looks = ReadOnlyClients(dockers={}) if is_alone else read_only_clients(settings)
-        self._asks = Conditions(self._looks.prometheus)  # kept: it remembers who does not answer
         self._rejections: list[datetime] = []
         self._waiting: tuple[float, Mapping[str, int]] = (float("-inf"), {})
         store, recorder, when = self._store, Recorder(self.metrics), self._clock
@@ -796,17 +794,24 @@ class App:
         finally:
             self._dry_runs.release()
 
+    @cached_property
+    def _looks(self) -> tuple[ReadOnlyClients, Conditions]:
+        """For dry runs, which may not hold the engine's own; kept, since conditions remember who does not answer."""
+        clients = read_only_clients(self.settings)
+        return clients, Conditions(clients.prometheus)
+
     @contextmanager
     def _looking(self) -> Iterator[Wiring]:
         """What a dry run may hold of a running engine: nothing that leads to its clients, actions or writer."""
+        clients, conditions = self._looks
         store = open_readonly(self.settings.store_url)
         try:
             yield Wiring(
                 playbooks=self._reloader.now.playbooks,
                 actions=LOOKING,
-                clients=self._looks,
-                conditions=self._asks,
-                fleets=fleets_of(self._asks, self.settings),
+                clients=clients,
+                conditions=conditions,
+                fleets=fleets_of(conditions, self.settings),
                 now=self._clock.now(),
                 read=store.read,
                 pause=PauseSwitch(self.settings.pause_file),
