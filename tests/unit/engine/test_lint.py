@@ -201,12 +201,43 @@ def test_lint_when_it_finds_something_then_says_where(
     assert found[0].message.startswith("playbook x: ")
 
 
+@pytest.mark.parametrize(
+    ("cases", "expected"),
+    [
+        pytest.param("{name: a, match: [x = 1]}, {name: b}", [], id="something is left"),
+        pytest.param(
+            "{name: a, match: ['x =~ \"1|2\"']}, {name: b, match: [x = 1]}",
+            [LintCode.CASE_NEVER_REACHED],
+            id="one of the values before",
+        ),
+        pytest.param(
+            "{name: a, match: ['x != \"\"']}, {name: b, match: ['x = \"\"']}, {name: c}",
+            [LintCode.CASE_NEVER_REACHED],
+            id="present and absent before",
+        ),
+        pytest.param("{name: a, match: [severity = b]}", [LintCode.MATCHER_NEVER_HOLDS], id="not the playbook's"),
+        pytest.param("{name: a, match: [x = 1, x = 2]}", [LintCode.MATCHER_NEVER_HOLDS], id="not each other"),
+        pytest.param(
+            "{name: a, match: ['severity =~ \"a|b\"']}, {name: b}",
+            [LintCode.CASE_NEVER_REACHED],
+            id="what the playbook's say anyway",
+        ),
+    ],
+)
+def test_lint_when_a_case_can_fit_nothing_then_says_so(cases: str, expected: list[LintCode], tmp_path: Path) -> None:
+    text = (
+        "playbook: x\nmatch: [alertname = X, severity = a]\nsteps: [{action: noop}]\nescalate: {to: [oncall]}\n"
+        f"cases: [{cases}]\n"
+    )
+    assert codes(tmp_path, text) == expected
+
+
 def test_shipped_playbooks_when_loaded_then_have_neither_problems_nor_lints() -> None:
     loaded = load([ROOT / "playbooks"], context=CONTEXT)
     assert [problem.located() for problem in loaded.problems] == []
     rules = read_rules([str(ROOT / "deploy" / "prometheus" / "remediator-rules.yml")])
-    assert rules.problems == []
-    assert lint(loaded, actions=REGISTRY, can_ask=True, rules=rules).lints == ()
+    advice = lint(loaded, actions=REGISTRY, can_ask=True, rules=rules)
+    assert (rules.problems, advice.problems, advice.lints) == ([], (), ())
     assert {playbook.name for playbook in loaded.playbook_set.playbooks} == {
         "notify-on-imbalance",
         "restart-on-leak",
