@@ -18,6 +18,7 @@ from remediator.core.plan import Plan, unpack_plan
 from remediator.core.policy import Mode
 from remediator.core.run import MessageKind, message_of
 from remediator.core.scenario import Happening, Kind
+from remediator.errors import Reason
 
 _MESSAGE = "message."
 """Begins the step keys of the engine's own texts (``core.run.message_key``)."""
@@ -171,14 +172,16 @@ class _Log:
         before = self.found[place] if place is not None else None
         if place is None or before is None:
             return
-        if event.outcome == Outcome.UNCHANGED.value and before.kind is Kind.DOES:
+        if event.outcome == Outcome.UNCHANGED.value:
             self.found[place] = None  # nothing was done
             return
         self.found[place] = replace(before, details={**before.details, "outcome": event.outcome})
 
     def _end(self, event: Event, run: _KnownRun) -> None:
         data: Mapping[str, Any] = event.data
-        details = {**self._of(run), "reason": str(data.get("reason", "")), "says": str(data.get("detail", ""))}
+        is_settled = event.type is EventType.RUN_SETTLED  # its reason is that person's
+        reason = Reason.SETTLED_BY_PERSON.value if is_settled else str(data["reason"])
+        details = {**self._of(run), "reason": reason, "says": str(data["detail"])}
         if event.outcome == RunOutcome.REFUSED.value:
             self._add(event, Kind.REFUSES, str(data["reason"]), details)
         else:

@@ -293,6 +293,10 @@ class Line:
         return self.expected is not None and self.happened is not None and not self.differences and not self.forbidden
 
 
+_ENDS = (Kind.REFUSES, Kind.ENDS)
+"""Either is how a run ends."""
+
+
 def compare(expected: Sequence[Expectation], happened: Sequence[Happening], never: Sequence[str] = ()) -> list[Line]:
     """Lay what was expected beside what happened.
 
@@ -314,6 +318,8 @@ def compare(expected: Sequence[Expectation], happened: Sequence[Happening], neve
             left.remove(place)
         at = other.at if n in pairs and other is not None else one.at
         differences = differences_of(one, other) if other is not None else ()
+        if other is not None and n not in pairs and not differences:
+            differences = ("in another order",)
         lines.append((at, n, _line(one, other, differences, never)))
     lines += [(happened[place].at, len(expected) + place, _line(None, happened[place], (), never)) for place in left]
     return [line for _, _, line in sorted(lines, key=lambda entry: entry[:2])]
@@ -417,10 +423,12 @@ def _pair_others(expected: Sequence[Expectation], happened: Sequence[Happening])
 
 def _nearest(expected: Expectation, left: Sequence[tuple[int, Happening]]) -> int | None:
     """The happening that was probably meant: of the same kind, best with the same value, the nearest in time."""
-    nearness: Callable[[tuple[int, Happening]], tuple[bool, int, timedelta]] = lambda entry: (  # noqa: E731
+    nearness: Callable[[tuple[int, Happening]], tuple[bool, bool, int, timedelta]] = lambda entry: (  # noqa: E731
+        entry[1].kind is not expected.kind,
         entry[1].value != expected.value,
         len(differences_of(expected, entry[1])),
         abs(entry[1].at - expected.at),
     )
-    alike = [entry for entry in left if entry[1].kind is expected.kind]
+    kinds = _ENDS if expected.kind in _ENDS else (expected.kind,)
+    alike = [entry for entry in left if entry[1].kind in kinds]
     return min(alike, key=nearness)[0] if alike else None

@@ -10,7 +10,7 @@ It needs no playbook and asks no mode: what was lent is taken back whatever beca
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import Any, assert_never, cast
@@ -196,6 +196,8 @@ class Leases:
             action, params = self._action_of(top)
             seen = action.observe(params, self._clients)
             ended = _without_an_act(action, move, seen)
+            if ended is not None and ended.how is How.UNDONE and move.is_begun:
+                ended = _has_happened(ended)
         except StoreError:
             raise
         except TargetNotFoundError as error:
@@ -241,8 +243,7 @@ class Leases:
         if found is None:  # as it was left
             return _Ended(outcome=outcome, detail=str(error), state={}, how=None)
         if found.how is How.UNDONE and outcome is Outcome.UNKNOWN:
-            detail = "no answer came; the target shows that it was taken back"
-            return _Ended(outcome=Outcome.SUCCEEDED, detail=detail, state=found.state, how=How.UNDONE)
+            return _has_happened(found)
         return found
 
     # -- what is recorded
@@ -366,6 +367,12 @@ def _without_an_act(action: UndoableAction[Any], move: TakeBack, seen: State) ->
         return _Ended(outcome=Outcome.UNCHANGED, detail="it has ended by itself", state=seen, how=How.UNDONE)
     detail = f"{target} was made anew or started anew, and with that the change was gone"
     return _Ended(outcome=Outcome.UNCHANGED, detail=detail, state=seen, how=How.REVERTED)
+
+
+def _has_happened(found: _Ended) -> _Ended:
+    """An undo of which nobody heard the end, and the target is as it was to be."""
+    detail = "no answer came; the target shows that it was taken back"
+    return replace(found, outcome=Outcome.SUCCEEDED, detail=detail)
 
 
 def _gone(move: TakeBack, detail: str) -> _Ended:

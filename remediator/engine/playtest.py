@@ -12,6 +12,7 @@ import difflib
 import json
 import shutil
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -24,7 +25,7 @@ from remediator.clients.ports import Clients, CpuLimit
 from remediator.core.action import JsonValue, LookingActions
 from remediator.core.alert import Alert, AlertStatus, RawDelivery, label_key
 from remediator.core.decode import decode
-from remediator.core.event import RecordedEvent, utc_text, utc_time
+from remediator.core.event import EventType, RecordedEvent, utc_text, utc_time
 from remediator.core.guard import ASK_AGAIN
 from remediator.core.happening import happenings
 from remediator.core.lease import PREFIX
@@ -77,8 +78,14 @@ STILL = timedelta(hours=25)
 LONGEST = timedelta(days=60)
 """A story that goes on for so long after its last event never ends."""
 
-BUSY = 2_000
-"""Nor does one in which, after its last event, something happens at so many moments."""
+BUSY = 1_000
+"""Nor does one in which, after its last event, something happens at so many moments…"""
+
+TRIES = 50
+"""… or in which one thing is done so often."""
+
+
+_DONE = frozenset({EventType.ATTEMPT_STARTED, EventType.UNDO_STARTED})
 
 
 class Engine(Protocol):
@@ -251,6 +258,8 @@ class _Story:
         self._quiet_since = file.begins
         self._n_busy = 0
         """Moments at which something happened since the last event of the story."""
+        self._n_done: Counter[tuple[str, str]] = Counter()
+        """How often a run has done something to a target since then."""
         self._known: set[datetime] = set()
         """Moments at which time alone may change something."""
         self._asks: dict[str, datetime] = {}
@@ -273,6 +282,7 @@ class _Story:
             self.line = event.line
             self._go_to(self._stage.file.begins + event.at)
             self._quiet_since, self._n_busy = self._clock.moment, 0
+            self._n_done.clear()
             self._happen(event)
         self.line = self._scenario.line
         self._go_on()
@@ -299,7 +309,7 @@ class _Story:
         """Let the engine do all that is due, until nothing is."""
         ended_at = self._clock.moment
         while (due := self._work()) is not None:
-            if due - ended_at > LONGEST or self._n_busy > BUSY:
+            if due - ended_at > LONGEST or self._n_busy > BUSY or max(self._n_done.values(), default=0) > TRIES:
                 raise self._error(self._why_endless(due - ended_at))
             self._move(due)
 
@@ -378,10 +388,10 @@ class _Story:
         return []
 
     def _why_endless(self, lasted: timedelta) -> str:
-        last = next((one.event for one in reversed(self.events) if one.event.run_id), None)
-        newest = f"; the newest event: {last.type.value} {last.target}".rstrip() if last is not None else ""
+        last = next((one.event for one in reversed(self.events) if one.event.type in _DONE), None)
+        newest = f", last: {last.data['action']} {last.target}".rstrip() if last is not None else ""
         return (
-            f"the story does not end: {print_duration(lasted)} after its last event something is still done, again and"
+            f"the story does not end: {print_duration(lasted)} after its last event something is still done again and"
             f" again{newest}; let it end, as by `resolves` or `changes`"
         )
 
@@ -402,6 +412,7 @@ class _Story:
         if new:
             self._quiet_since = self._clock.moment
             self._n_busy += 1
+            self._n_done.update((one.event.run_id, one.event.target) for one in new if one.event.type in _DONE)
             self.events += new
 
     def _happen(self, event: StoryEvent) -> None:
@@ -509,19 +520,23 @@ class _Story:
                 self._world.remove_container(host, name)
             return
         made: dict[str, Any] = {}
+        if there:
+            state = self._world.container(host, name)
+            made = {"status": state.status, "labels": state.labels, "stop_timeout_s": state.stop_timeout_s}
+            made["cpu"] = state.cpu
         if "labels" in keys:
             made["labels"] = keys["labels"]
         if "stop_timeout" in keys:
             made["stop_timeout_s"] = int(parse_duration(str(keys["stop_timeout"])).total_seconds())
         if "cpus" in keys:
             made["cpu"] = CpuLimit(nano_cpus=int(float(str(keys["cpus"])) * 1e9))
-        if not there:
-            self._world.add_container(host, name, status=str(keys.get("status", "running")), **made)
-            return
-        if "cpu" in made:
-            self._world.set_cpu(host, name, made["cpu"])
         if "status" in keys:
-            self._world.set_status(host, name, str(keys["status"]))
+            made["status"] = str(keys["status"])
+        if not there or {"labels", "stop_timeout"} & keys.keys():
+            self._world.add_container(host, name, **made)  # Docker changes these only where it makes it anew
+            return
+        self._world.set_cpu(host, name, made["cpu"])
+        self._world.set_status(host, name, made["status"])
 
     def _see(self, seen: Sees) -> None:
         queries = self._stage.queries.get(seen.name, {})

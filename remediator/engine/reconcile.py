@@ -102,6 +102,7 @@ class Reconciler:
         receiver: the receiver that delivers here, "" = unknown: then nothing can be called missed.
         starts: take what was missed as delivered.
         accept: stage 1, for what is taken as delivered.
+        is_alone: asks in the caller's thread: for readers in memory, which answer at once.
     """
 
     def __init__(
@@ -116,7 +117,9 @@ class Reconciler:
         accept: Callable[[RawDelivery], object],
         clock: Clock,
         metrics: Metrics,
+        is_alone: bool = False,
     ) -> None:
+        self._is_alone = is_alone
         self._readers = readers
         self._receiver = receiver
         self._starts = starts
@@ -213,7 +216,9 @@ class Reconciler:
     def _ask_all(self) -> dict[str, _Answer | ActionError]:
         """Ask all at once; one that has not yet answered an older question is not waited for again."""
         hung = {url for url, future in self._asked.items() if not future.done()}
-        self._asked |= {url: _ask_apart(reader) for url, reader in self._readers.items() if url not in hung}
+        self._asked |= {
+            url: _ask_apart(reader, is_alone=self._is_alone) for url, reader in self._readers.items() if url not in hung
+        }
         wait([future for url, future in self._asked.items() if url not in hung], timeout=ASK_S)
         return {url: _answer_of(url, future, is_late=url in hung) for url, future in self._asked.items()}
 
@@ -430,7 +435,7 @@ class Reconciler:
 _Answer = tuple[tuple[ListedAlert, ...], datetime]
 
 
-def _ask_apart(reader: AlertmanagerReader) -> Future[_Answer]:
+def _ask_apart(reader: AlertmanagerReader, *, is_alone: bool) -> Future[_Answer]:
     """Ask in a thread that nobody has to wait for, neither for its answer nor at the end of the process."""
     future: Future[_Answer] = Future()
 
@@ -443,7 +448,10 @@ def _ask_apart(reader: AlertmanagerReader) -> Future[_Answer]:
             log.exception("unexpected error while asking an Alertmanager")
             future.set_exception(TransientActionError("an Alertmanager's answer was not understood"))
 
-    threading.Thread(target=ask, name="alertmanager-question", daemon=True).start()
+    if is_alone:
+        ask()
+    else:
+        threading.Thread(target=ask, name="alertmanager-question", daemon=True).start()
     return future
 
 

@@ -55,11 +55,19 @@ class Reloader:
 
     Args:
         load: reads the files; never raises for their content.
+        able_since: since when playbooks that the store does not know can act; None = since they are loaded.
     """
 
     def __init__(
-        self, load: Callable[[], Loaded], store: Store, recorder: Recorder, clock: Clock, metrics: Metrics
+        self,
+        load: Callable[[], Loaded],
+        store: Store,
+        recorder: Recorder,
+        clock: Clock,
+        metrics: Metrics,
+        able_since: datetime | None = None,
     ) -> None:
+        self._able_since = able_since
         self._load = load
         self._store = store
         self._recorder = recorder
@@ -120,7 +128,7 @@ class Reloader:
         self._recorder.append(tx, Event(type=EventType.PLAYBOOKS_REJECTED, at=now, actor=actor, data=data))
 
     def _put_in_force(self, tx: Tx, actor: str, now: datetime, playbooks: PlaybookSet, index: PlaybookIndex) -> int:
-        able = _note_able(tx, playbooks, now)
+        able = _note_able(tx, playbooks, self._able_since or now)
         n_adopted = self._adopt(tx, index, able, now)
         data: dict[str, JsonValue] = {
             "playbooks": {playbook.name: playbook.sha256 for playbook in playbooks.playbooks},
@@ -161,16 +169,16 @@ class Reloader:
         return True
 
 
-def _note_able(tx: Tx, playbooks: PlaybookSet, now: datetime) -> dict[str, datetime]:
+def _note_able(tx: Tx, playbooks: PlaybookSet, from_now_on: datetime) -> dict[str, datetime]:
     known = runs.able_since(tx.conn)
     able: dict[str, datetime] = {}
     for playbook in playbooks.playbooks:
         if not _can_act(playbook, playbooks):
             continue
-        key, since = known.get(playbook.name, ("", now))
+        key, since = known.get(playbook.name, ("", from_now_on))
         if key != playbook.able_key:
-            since = now
-            runs.set_able(tx.conn, playbook.name, playbook.able_key, now)
+            since = from_now_on
+            runs.set_able(tx.conn, playbook.name, playbook.able_key, since)
         able[playbook.name] = since
     for name in known.keys() - able.keys():
         runs.unset_able(tx.conn, name)

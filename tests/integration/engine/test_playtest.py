@@ -122,6 +122,12 @@ OTHER_VALUES = {
 }
 
 
+def word_of(expected: Expectation) -> str:
+    """How the difference begins that says what happened instead of another value."""
+    is_refused = expected.kind is Kind.ENDS and expected.value == RunOutcome.REFUSED
+    return "refuses " if is_refused else f"{expected.kind.value} {expected.value}"
+
+
 def bends(expect: Sequence[Expectation]) -> Iterator[tuple[str, list[Expectation], str]]:
     """What is bent, the expectations bent so, and what must be said of it: the beginning of a difference, or "more" for
     an unexpected happening, "less" for one that did not come."""
@@ -134,7 +140,7 @@ def bends(expect: Sequence[Expectation]) -> Iterator[tuple[str, list[Expectation
         yield f"{n} twice", [*expect[: n + 1], *expect[n:]], "less"
         yield f"{n} earlier", bent(at=one.at - one.within), "at another time"
         yield f"{n} later", bent(at=one.at + one.within), "at another time"
-        yield f"{n} other {one.kind.value}", bent(value=OTHER_VALUES[one.kind]), f"{one.kind.value} {one.value}"
+        yield f"{n} other {one.kind.value}", bent(value=OTHER_VALUES[one.kind]), word_of(one)
         for key, value in one.details.items():
             other = {**value, "no": "such"} if isinstance(value, Mapping) else 7 if key == "attempts" else "no such"
             yield f"{n} other {key}", bent(details={**one.details, key: other}), f"{key}: "
