@@ -233,7 +233,8 @@ def _add_verbs(schema: Schema, actions: LookingActions) -> None:
         {"if": has_verb, "else": {"required": ["sees"], "properties": dict.fromkeys(along, False)}},
     ]
     words = story["properties"]["changes"]["description"]
-    story["properties"]["changes"] = {"description": words, "allOf": [_ref("WorldKeys"), {"minProperties": 1}]}
+    changed = [_ref("WorldKeys"), {"minProperties": 1}]
+    story["properties"]["changes"] = {"description": words, "type": "object", "allOf": changed}
     expect["allOf"] = [
         *_one_verb(EXPECTED),
         {"anyOf": [{"required": [verb]} for verb in EXPECTED]},
