@@ -30,6 +30,7 @@ COMMANDS = {
     "serve": "Run the engine.",
     "check": "Load settings, playbooks and policies; print every problem.",
     "doctor": "Try everything the engine needs, change nothing, say what to mend.",
+    "replay": "Decide last week's alerts anew with other playbooks, and compare.",
     "test": "Play the tests of playbooks: what happens against what is expected.",
     "plan": "Dry run: what would happen for an alert, and why.",
     "run": "Start a playbook by hand.",

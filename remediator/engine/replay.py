@@ -65,6 +65,14 @@ _BESIDE = (
     EventType.DELIVERY_REJECTED, EventType.BREAKER_TRIPPED,
 )  # fmt: skip
 
+CANNOT_KNOW = (
+    "what the world would have answered: it answers as the log has it, and friendly where nobody had asked",
+    "what an act that was not done, or is not done now, would have changed: the alerts are those that came",
+    "how long acts take: here they take no time, so that who waits for another's act waits less",
+    "what is in no log: pause files, and what settings and this program were then; both are those of now",
+)
+"""For people: said with every replay."""
+
 _ENDED_BY_ITSELF = ("absent", "expired")
 """Ends of episodes that no delivery says."""
 
@@ -162,7 +170,8 @@ def replay(read: Read, wanted: Wanted, build: Build) -> dict[str, Any]:
 
     Returns:
         As ``remediator replay --json`` prints it: ``runs`` (counts), ``by_playbook``, ``differences`` (each with
-        ``kind``, ``what`` and ``rests_on``), ``people``, ``assumed``, ``notes``; sorted, so that two can be compared.
+        ``kind``, ``what`` and ``rests_on``), ``people``, ``assumed``, ``cannot_know``, ``notes``; in a fixed order, so
+        that two can be compared.
 
     Raises:
         StoreError: the store cannot be read.
@@ -221,14 +230,13 @@ def _recorded(read: Read, wanted: Wanted, begins: datetime) -> _Log:
     with read() as conn:
         gaps = recorded.gaps(conn)
         paused = recorded.last_event(conn, [EventType.PAUSED, EventType.RESUMED], begins)
+        in_force = recorded.last_event(conn, [EventType.PLAYBOOKS_LOADED], begins)
         tripped = recorded.last_event(conn, [EventType.BREAKER_TRIPPED, EventType.BREAKER_RESET], begins)
     if paused is not None and paused.type is EventType.PAUSED:
         log.again.append(_Again(at=begins, seq=0, event=paused))
     if tripped is not None and tripped.type is EventType.BREAKER_TRIPPED:
         name = tripped.data["breaker"]
         log.notes.append(f"the breaker {name} had tripped before the replay begins: here it has not")
-    known = {playbook.name: playbook.sha256 for playbook in wanted.loaded.playbook_set.playbooks}
-    others: set[str] = set()
     ends: list[tuple[int, Event]] = []
     last_at = begins
     for one in _all_events(read, begins, wanted.until):
@@ -237,7 +245,7 @@ def _recorded(read: Read, wanted: Wanted, begins: datetime) -> _Log:
             log.runs[event.run_id].append(event)
             log.events.append(event)
         match event.type:
-            case EventType.ENGINE_STARTED if one.event.at > begins and log.events + log.again:
+            case EventType.ENGINE_STARTED if event.at > begins:
                 starts = (start for start, end in gaps if abs(end - event.at) < timedelta(seconds=2))
                 down_from = max(next(starts, last_at), last_at)
                 log.again.append(_Again(at=event.at, seq=one.seq, event=event, down_from=down_from))
@@ -245,8 +253,13 @@ def _recorded(read: Read, wanted: Wanted, begins: datetime) -> _Log:
                 ends.append((one.seq, event))
             case EventType.DELIVERY_REJECTED:
                 log.n_bad += event.at >= wanted.since
-            case EventType.PLAYBOOKS_LOADED if event.data["playbooks"] != known and event.at < wanted.until:
-                others |= _other_names(event.data["playbooks"], known)
+            case EventType.PLAYBOOKS_LOADED:
+                if in_force is not None and (changed := _changed(in_force.data, event.data)):
+                    log.notes.append(
+                        f"at {_moment(event.at)} the engine went on with others ({', '.join(changed)}): what it did"
+                        " before may differ by that alone"
+                    )
+                in_force = event
             case EventType.PLAN_MADE | EventType.PLAN_REFUSED if len(log.runs[event.run_id]) == 1:
                 if _plan(event).is_by_hand:
                     log.again.append(_Again(at=event.at, seq=one.seq, event=event))
@@ -262,11 +275,6 @@ def _recorded(read: Read, wanted: Wanted, begins: datetime) -> _Log:
             ended = Event(type=event.type, at=event.at, data={"reason": event.data["reason"], "label_key": key})
             log.again.append(_Again(at=event.at, seq=seq, event=ended))
     log.again.sort(key=lambda again: (again.at, again.seq))
-    if others:
-        log.notes.append(
-            "for some of the time the engine ran with others than these playbooks, so that what differs may be due to"
-            f" that: {', '.join(sorted(others))}"
-        )
     return log
 
 
@@ -281,8 +289,12 @@ def _all_events(read: Read, begins: datetime, until: datetime) -> Iterator[Recor
         after = found[-1].seq
 
 
-def _other_names(then: Any, known: Mapping[str, str]) -> set[str]:
-    return {name for name in {*then, *known} if then.get(name) != known.get(name)}
+def _changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """Names of the playbooks that came, went or were edited, and ``policy`` where that was."""
+    had, has = before["playbooks"], after["playbooks"]
+    names = [name for name in sorted({*had, *has}) if had.get(name) != has.get(name)]
+    rest = ("policy", "protect", "max_concurrent_runs", "mode")
+    return [*names, *(["policy"] if any(before[key] != after[key] for key in rest) else [])]
 
 
 def _begins_a_run(event: Event) -> bool:
@@ -598,6 +610,7 @@ def _answer(
         "differences": differ,
         "people": story.people,
         "assumed": _assumed(past),
+        "cannot_know": list(CANNOT_KNOW),
         "notes": log.notes,
     }
 
