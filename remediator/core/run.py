@@ -6,7 +6,7 @@ events loses nothing, since the next look folds the same ones.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -297,6 +297,15 @@ def fold(events: Sequence[Event]) -> Run:
     if not events or events[0].type not in (EventType.PLAN_MADE, EventType.PLAN_REFUSED):
         raise ValueError("a run's log begins with plan_made or plan_refused")
     run = Run(plan=unpack_plan(_map(events[0].data["plan"])), n_events=0, created_at=events[0].at)
+    return fold_on(run, events)
+
+
+def fold_on(run: Run, events: Iterable[Event]) -> Run:
+    """What later events make of a run: ``fold`` of some and this of the others is ``fold`` of them all.
+
+    Raises:
+        ValueError: as ``fold``.
+    """
     for event in events:
         run = replace(_after(run, event), n_events=run.n_events + (event.n > 0))
     return run

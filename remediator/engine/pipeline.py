@@ -10,6 +10,7 @@ here: a hold, a wait, a retry, a verification is a due time. Killed anywhere, th
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -50,7 +51,7 @@ from remediator.core.outcome import Outcome, RunOutcome
 from remediator.core.plan import Actions, Plan, PlannedStep, make_plan, pack_plan, planned_message
 from remediator.core.policy import Mode
 from remediator.core.retry import RetryPolicy
-from remediator.core.run import MessageKind, Phase, Run, fold, message_key, message_of, question_data
+from remediator.core.run import MessageKind, Phase, Run, fold, fold_on, message_key, message_of, question_data
 from remediator.engine.clock import Clock
 from remediator.engine.dispatch import Dispatch, Duty
 from remediator.engine.ending import end_run
@@ -72,6 +73,9 @@ these silences (their ids) mute counts as firing."""
 
 ASK_AGAIN = timedelta(seconds=30)
 """A run whose turn waits for the Alertmanagers' answer asks again so soon."""
+
+REMEMBERED = 64
+"""Runs whose state is kept from one look to the next: most looks find nothing new in their log. Each is some 30 KiB."""
 
 MESSAGE_RETRY = RetryPolicy.default()
 """Of the engine's own texts: as a playbook's own messages are retried by default."""
@@ -107,6 +111,7 @@ class Pipeline:
         self._clock = clock
         self._life = life
         self._dispatch: Dispatch | None = None
+        self._folded = _Folded()
 
     def attach(self, dispatch: Dispatch, hear: Hear | None) -> None:
         """Whom to wake when a run's end frees others, and whom to ask what fires (None = deliveries alone say it)."""
@@ -179,7 +184,7 @@ class Pipeline:
     def run(self, run_id: str) -> Run:
         """The run, folded from its events."""
         with self._store.read() as conn:
-            return _fold(conn, run_id)
+            return self._folded.run(conn, run_id)
 
     def situation(self, run: Run) -> Situation:
         """What is going on around the run, in one snapshot."""
@@ -190,7 +195,7 @@ class Pipeline:
             firing = subjects.open_keys_of(conn, subject.id)
             last_word_at = subjects.last_word_at(conn, subject.id) or subject.opened_at
             pause = self._pause(conn)
-            told = {kind: runs.told_at(conn, plan.playbook, plan.per_key, ending_of(kind, run)) for kind in MessageKind}
+            told = runs.told_at(conn, plan.playbook, plan.per_key)
             is_reopened = bool(plan.resolved) and runs.is_reopened(conn, plan)
             start_rung = self._start_rung(conn, run, now)
         in_force = self._reloader.now
@@ -210,7 +215,9 @@ class Pipeline:
             gaps=self._life.gaps,
             pause=pause,
             heard=self._hear(run, subject, firing, last_word_at),
-            has_told=frozenset(kind for kind, at in told.items() if at is not None and now < at + gap),
+            has_told=frozenset(
+                kind for kind in MessageKind if (at := told.get(ending_of(kind, run))) is not None and now < at + gap
+            ),
             is_reopened=is_reopened,
             others_to_tell=self._others(plan),
             start_rung=start_rung,
@@ -423,6 +430,37 @@ class Pipeline:
             runs.set_phase(tx.conn, run.plan.run_id, Phase.CLOSED)
 
         self._store.write(work)
+
+
+class _Folded:
+    """Remembers runs as they were, and folds on from there: the log only grows.
+
+    Held against the log each time, by the hash of the last event that was folded: a file that was put in the place of
+    another may have a shorter log.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: dict[str, tuple[int, str, Run]] = {}
+
+    def run(self, conn: Connection, run_id: str) -> Run:
+        """The run as this snapshot has it."""
+        with self._lock:
+            known = self._known.pop(run_id, None)
+        behind = None if known is None else audit.log_of_run_behind(conn, run_id, known[0], known[1])
+        if known is not None and behind is not None:
+            seq, digest, before = known
+            run = fold_on(before, [one.event for one in behind])
+        else:
+            seq, digest, behind = 0, "", audit.log_of_run(conn, run_id)
+            run = fold([one.event for one in behind])
+        if behind:
+            seq, digest = behind[-1].seq, behind[-1].hash
+        with self._lock:
+            self._known[run_id] = (seq, digest, run)  # at the end: the first is the one not asked for the longest
+            if len(self._known) > REMEMBERED:
+                del self._known[next(iter(self._known))]
+        return run
 
 
 def _fold(conn: Connection, run_id: str) -> Run:

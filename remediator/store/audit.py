@@ -65,6 +65,7 @@ _INSERT = Prepared(
     )
 )
 """Only behind the event that it follows: whoever remembers the log's end wrongly adds nothing."""
+_LOG_ID = Prepared(select(meta.c.value).where(meta.c.key == "log_id"))
 _LAST = Prepared(select(audit.c.seq, audit.c.hash).order_by(audit.c.seq.desc()).limit(1))
 _OF_RUN = Prepared(
     select(audit.c.seq, audit.c.body, audit.c.hash)
@@ -72,6 +73,14 @@ _OF_RUN = Prepared(
     .order_by(audit.c.n)
 )
 """The second condition says nothing new, but without it SQLite cannot use the index, which leaves "" out."""
+_OF_RUN_FROM = Prepared(
+    select(audit.c.seq, audit.c.body, audit.c.hash)
+    .where(audit.c.run_id == bindparam("run"), text("run_id <> ''"), audit.c.seq >= bindparam("since"))
+    .order_by(audit.c.seq)
+)
+_BEHIND = Prepared(
+    select(audit.c.seq, audit.c.body, audit.c.hash).where(audit.c.seq > bindparam("place")).order_by(audit.c.seq)
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +177,7 @@ def head(conn: Connection) -> tuple[int, str]:
 
 def genesis(conn: Connection) -> str:
     """The hash before the first event: it ties the chain to this store."""
-    log_id: str = conn.execute(select(meta.c.value).where(meta.c.key == "log_id")).scalar_one()
+    log_id: str = _LOG_ID.value(conn)
     return hashlib.sha256(log_id.encode()).hexdigest()
 
 
@@ -211,6 +220,17 @@ def events_of_run(conn: Connection, run_id: str) -> list[RecordedEvent]:
 def log_of_run(conn: Connection, run_id: str) -> list[RecordedEvent]:
     """A run's events in the order in which they were written: what ``fold`` takes."""
     return sorted(events_of_run(conn, run_id), key=lambda one: one.seq)
+
+
+def log_of_run_behind(conn: Connection, run_id: str, seq: int, digest: str) -> list[RecordedEvent] | None:
+    """What a run's log has behind its event of this place and hash; None when it has no such event."""
+    first, *more = _OF_RUN_FROM.run(conn, run=run_id, since=seq).fetchall() or [(0, b"", "")]
+    return [recorded_event(*row) for row in more] if (first[0], first[2]) == (seq, digest) else None
+
+
+def events_behind(conn: Connection, seq: int) -> list[RecordedEvent]:
+    """What the log has behind this place, oldest first."""
+    return [recorded_event(*row) for row in _BEHIND.run(conn, place=seq)]
 
 
 def list_events(

@@ -5,6 +5,7 @@ Takes a ``RawDelivery`` → a row, and gives the rows that the engine has not ha
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -18,7 +19,7 @@ from remediator.store.writer import Tx
 
 _COLUMNS = select(table.c.id, table.c.received_at, table.c.source, table.c.body)
 _INSERT = Prepared(insert(table).inline())
-_UNHANDLED = _COLUMNS.where(table.c.handled_at.is_(None)).order_by(table.c.id).limit(bindparam("n"))
+_UNHANDLED = Prepared(_COLUMNS.where(table.c.handled_at.is_(None)).order_by(table.c.id).limit(bindparam("n")))
 _MARK = Prepared(
     update(table).where(table.c.id == bindparam("row"), table.c.handled_at.is_(None)).values(handled_at=bindparam("at"))
 )
@@ -53,7 +54,17 @@ def store_delivery(tx: Tx, raw: RawDelivery) -> int:
 
 def unhandled(conn: Connection, limit: int) -> list[StoredDelivery]:
     """The oldest deliveries whose alerts have not become episodes, subjects and plans yet."""
-    return [_delivery(*row) for row in conn.execute(_UNHANDLED, {"n": limit})]
+    return [_delivery(*row) for row in _UNHANDLED.run(conn, n=limit)]
+
+
+def deliveries_from(conn: Connection, first: int, until: datetime) -> Iterator[StoredDelivery]:
+    """The deliveries from one row on, handled or not, that came before a moment; read as they are asked for."""
+    query = _COLUMNS.where(table.c.id >= first).order_by(table.c.id)
+    for row in conn.execution_options(stream_results=True).execute(query):
+        stored = _delivery(*row)
+        if stored.received_at >= until:
+            return
+        yield stored
 
 
 def mark_handled(tx: Tx, delivery_id: int, at: datetime) -> None:

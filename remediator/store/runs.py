@@ -493,8 +493,7 @@ def waiting_for_word(conn: Connection, episode_id: str) -> list[str]:
 
 def not_closed(conn: Connection) -> list[str]:
     """Ids of the runs for which something may still have to be done, oldest first."""
-    query = select(run.c.id).where(NOT_CLOSED).order_by(run.c.created_at, run.c.id)
-    return list(conn.execute(query).scalars())
+    return [row["id"] for row in _NOT_CLOSED.all(conn)]
 
 
 def may_go_on(conn: Connection, n_places: int) -> list[str]:
@@ -594,18 +593,19 @@ def set_due(conn: Connection, run_id: str, at: datetime | None) -> None:
 
 
 _TOLD_AT = Prepared(
-    select(told.c.at).where(
-        told.c.playbook == bindparam("of"), told.c.per_key == bindparam("per"), told.c.ending == bindparam("how")
-    )
+    select(told.c.ending, told.c.at).where(told.c.playbook == bindparam("of"), told.c.per_key == bindparam("per"))
 )
 _NOTE_TOLD = Prepared(insert(told).prefix_with("OR REPLACE"))
+_ABLE = Prepared(select(able))
+_SET_ABLE = Prepared(insert(able).prefix_with("OR REPLACE"))
+_SET_CONTROL = Prepared(insert(control).prefix_with("OR REPLACE"))
+_NOT_CLOSED = Prepared(select(run.c.id).where(NOT_CLOSED).order_by(run.c.created_at, run.c.id))
 _GET_CONTROL = Prepared(select(control.c.value).where(control.c.key == bindparam("name")))
 
 
-def told_at(conn: Connection, playbook: str, per_key: str, ending: str) -> datetime | None:
-    """When people were last told of this ending of these values."""
-    text = _TOLD_AT.value(conn, of=playbook, per=per_key, how=ending)
-    return utc_time(text) if text else None
+def told_at(conn: Connection, playbook: str, per_key: str) -> dict[str, datetime]:
+    """Ending → when people were last told of it, of these values."""
+    return {ending: utc_time(at) for ending, at in _TOLD_AT.run(conn, of=playbook, per=per_key)}
 
 
 def note_told(conn: Connection, playbook: str, per_key: str, ending: str, at: datetime) -> None:
@@ -615,14 +615,12 @@ def note_told(conn: Connection, playbook: str, per_key: str, ending: str, at: da
 
 def able_since(conn: Connection) -> dict[str, tuple[str, datetime]]:
     """Playbook → (able key, since when it can act on what that key matches)."""
-    return {row.playbook: (row.able_key, utc_time(row.since)) for row in conn.execute(select(able))}
+    return {row["playbook"]: (row["able_key"], utc_time(row["since"])) for row in _ABLE.all(conn)}
 
 
 def set_able(conn: Connection, playbook: str, able_key: str, since: datetime) -> None:
     """From now on this playbook can act on what it matches."""
-    conn.execute(
-        able.insert().prefix_with("OR REPLACE").values(playbook=playbook, able_key=able_key, since=utc_text(since))
-    )
+    _SET_ABLE.run(conn, playbook=playbook, able_key=able_key, since=utc_text(since))
 
 
 def unset_able(conn: Connection, playbook: str) -> None:
@@ -641,7 +639,7 @@ def set_control(conn: Connection, key: str, value: Mapping[str, Any] | None) -> 
     if value is None:
         conn.execute(delete(control).where(control.c.key == key))
         return
-    conn.execute(control.insert().prefix_with("OR REPLACE").values(key=key, value=json.dumps(dict(value))))
+    _SET_CONTROL.run(conn, key=key, value=json.dumps(dict(value)))
 
 
 def get_pause(conn: Connection) -> Pause | None:
