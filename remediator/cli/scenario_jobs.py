@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shutil
 import signal
 import tempfile
 import threading
@@ -42,6 +43,12 @@ class Chosen:
     file: TestFile
     places: tuple[int, ...]
 
+
+MEMORY = Path("/dev/shm")  # noqa: S108 a folder with a random name is made in it
+"""A file system without a disk, where there is one: stores of stories are nobody's afterwards."""
+
+MEMORY_BYTES = 64 * 2**20
+"""Free there for each process, or the usual place is taken: containers often have no more of it in all."""
 
 Answer = tuple[int, int, Result]
 """Place of the ``Chosen``, and of the scenario among its own; and what became of it."""
@@ -105,12 +112,21 @@ def _tasks(chosen: Sequence[Chosen], size: int) -> list[_Task]:
     ]
 
 
+def _place() -> Path | None:
+    """Where stores are made; None = the usual place."""
+    try:
+        is_roomy = shutil.disk_usage(MEMORY).free >= MEMORY_BYTES * n_cpus()
+    except OSError:
+        return None
+    return MEMORY if is_roomy and os.access(MEMORY, os.W_OK) else None
+
+
 def _played(chosen: Sequence[Chosen], task: _Task) -> Iterator[Answer]:
     """Play one task here."""
     one = chosen[task.chosen]
     places = range(task.first, task.last)
     scenarios = [one.file.scenarios[one.places[place]] for place in places]
-    with tempfile.TemporaryDirectory(prefix="remediator-test-") as folder:
+    with tempfile.TemporaryDirectory(prefix="remediator-test-", dir=_place()) as folder:
         results = play_file(one.file, scenarios, story_workshop(), Path(folder))
         for place, result in zip(places, results, strict=True):
             yield task.chosen, place, result
