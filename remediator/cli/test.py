@@ -15,6 +15,7 @@ import click
 
 from remediator.cli.invocation import Invocation
 from remediator.cli.scenario_filter import parse_filter
+from remediator.cli.store_options import store_option
 from remediator.cli.terminal import complain, json_option, print_json
 
 
@@ -33,6 +34,12 @@ from remediator.cli.terminal import complain, json_option, print_json
 @click.option("--junit", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write JUnit XML.")
 @click.option("--watch", "is_watching", is_flag=True, help="Play again what a change to the files concerns.")
 @click.option("--log", "has_log", is_flag=True, help="Print the engine's own log to stderr; in one process.")
+@click.option("--record", "recorded", metavar="RUN", help="Write down what a run did as a test, instead of playing.")
+@click.option("--anonymise", is_flag=True, help="With --record: under other names of hosts, containers, people.")
+@click.option(
+    "--out", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="With --record: where; else stdout."
+)
+@store_option
 @json_option
 @click.pass_context
 def test(
@@ -47,6 +54,10 @@ def test(
     junit: Path | None,
     is_watching: bool,
     has_log: bool,
+    recorded: str | None,
+    anonymise: bool,
+    out: Path | None,
+    store_url: str | None,
     as_json: bool,
 ) -> None:
     """Play the tests of playbooks: what happens in a story against what is expected.
@@ -60,16 +71,27 @@ def test(
     \b
       remediator test -k 'restarts once and not (leak or "and")'
 
+    --record takes an incident from the audit, the engine running or not, and writes it as a test of the playbooks that
+    it was about. There PATHs are these playbooks, where they are not those of the settings.
+
     Exit code 0: everything went as expected; 1: a scenario failed, or --fail-under was missed; 2: wrong usage, or a
-    file that cannot be played. Ctrl-C ends --watch with 0.
+    file that cannot be played. Ctrl-C ends --watch with 0. --record: 1 where what it wrote does not pass as it is.
     """
+    invocation: Invocation = ctx.obj
+    if recorded is not None:
+        if any((wanted, verbose, fail_fast, jobs, shows_coverage, fail_under, junit, is_watching, has_log, as_json)):
+            raise click.UsageError("--record goes with PATH, --out, --anonymise and --store alone")
+        from remediator.cli.scenario_record import record
+
+        ctx.exit(record(invocation, recorded, paths, out=out, is_disguised=anonymise, store_url=store_url))
+    if anonymise or out is not None:
+        raise click.UsageError("--anonymise and --out go with --record")
     if is_watching and (as_json or junit or shows_coverage or fail_under is not None):
         raise click.UsageError("--watch goes without --json, --junit, --coverage and --fail-under")
     try:
         fits = parse_filter(wanted) if wanted is not None else None
     except ValueError as error:
         raise click.UsageError(f"-k {wanted!r}: {error}") from error
-    invocation: Invocation = ctx.obj
     searched = paths or invocation.settings_of_here().playbooks
     # Only now: these load everything, and wrong usage is said at once.
     from remediator.cli.scenario_coverage import coverage_data, coverage_of, print_coverage

@@ -183,6 +183,18 @@ def subjects_of_runs(conn: Connection, prefix: str, limit: int) -> list[SubjectR
     return [_subject(row) for row in conn.execute(query).mappings()]
 
 
+def episodes_of_subjects(conn: Connection, subject_ids: Sequence[str]) -> list[str]:
+    """Ids of the episodes that these subjects are about, the oldest first."""
+    query = (
+        select(episode.c.id)
+        .where(
+            episode.c.id.in_(select(subject_episode.c.episode_id).where(subject_episode.c.subject_id.in_(subject_ids)))
+        )
+        .order_by(episode.c.opened_at, episode.c.id)
+    )
+    return list(conn.execute(query).scalars())
+
+
 def n_episodes_of_subjects(conn: Connection, subject_ids: Sequence[str]) -> dict[str, int]:
     """How many episodes each of these subjects has."""
     query = (
