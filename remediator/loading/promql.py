@@ -76,25 +76,22 @@ NOTHING = SeriesLabels(is_open=False)
 """Of a number, or a series without labels."""
 
 
-class NotUnderstoodError(Exception):
-    """The parser does not take the expression; the message says why, in its words."""
-
-
 def labels_of(expression: str) -> SeriesLabels:
     """What is known of the labels of an expression's series.
 
     Raises:
-        NotUnderstoodError: it cannot be parsed: no PromQL, or newer than the parser.
+        ValueError: it cannot be read: no PromQL, or newer than the parser; the message says why, in its words.
     """
     if len(expression) > MAX_LENGTH or _depth(expression) > MAX_DEPTH or _n_operators(expression) > MAX_OPERATORS:
-        raise NotUnderstoodError("it is too long to be looked at")
+        raise ValueError("it is too long to be looked at")
     # Only `check --rules` needs it: every other command starts without it.
     import promql_parser
 
     try:
-        return _labels(promql_parser.parse(expression))
+        parsed = promql_parser.parse(expression)
     except ValueError as error:
-        raise NotUnderstoodError(" ".join(str(error).split())) from error
+        raise ValueError(" ".join(str(error).split())) from error
+    return _labels(parsed)
 
 
 _TEXT_OR_COMMENT = re.compile(r""""(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|`[^`]*`|#[^\n]*""", re.DOTALL)

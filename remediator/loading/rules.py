@@ -20,7 +20,7 @@ from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from remediator.core.units import cut
 from remediator.errors import PlaybookError, PlaybookSchemaError, PlaybookSyntaxError
-from remediator.loading.promql import UNKNOWN, NotUnderstoodError, SeriesLabels, Values, labels_of
+from remediator.loading.promql import UNKNOWN, SeriesLabels, Values, labels_of
 
 MAX_BYTES = 8 * 1024 * 1024
 """Of one file: Kubernetes takes objects of at most 1.5 MiB; the largest public rule sets have about 1 MiB."""
@@ -215,7 +215,7 @@ class _Reader:
     def _series(self, expression: Node, name: str) -> SeriesLabels:
         try:
             return labels_of(_text(expression))
-        except NotUnderstoodError as error:
+        except ValueError as error:
             mark = expression.start_mark
             message = f"the expression of {name} is not understood: {error}"
             self._rules.not_understood.append(_problem(message, self._file, mark.line + 1, mark.column + 1))
