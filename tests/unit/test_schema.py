@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from pathlib import Path
@@ -25,7 +26,7 @@ from remediator.core.policy import Fleet, Policy
 from remediator.loading import LoadContext, effective, load
 from remediator.loading.scenarios import load_tests
 from remediator.loading.schema import SchemaKind, json_schema
-from remediator.settings import table_problems
+from remediator.settings import load_settings, table_problems
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "data"
@@ -496,7 +497,7 @@ def test_schema_when_a_file_has_every_key_then_takes_it_as_the_loader_does(kind:
 
 @pytest.mark.parametrize("kind", SchemaKind)
 @given(data=st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_schema_when_the_loader_takes_a_file_then_takes_it_too(
     kind: SchemaKind, folder: Path, data: st.DataObject
 ) -> None:
@@ -512,3 +513,45 @@ def test_schema_when_the_loader_takes_a_file_then_takes_it_too(
         del at[last]
     if loads(kind, document, folder):
         assert [error.message for error in VALIDATORS[kind].iter_errors(document)] == []
+
+
+STEPS = {step["action"]: step for step in EVERY_PARAM["steps"]}
+
+
+@pytest.mark.parametrize("name", sorted({*REGISTRY} & {*STEPS}))
+def test_schema_when_the_loader_takes_a_param_then_takes_it_too(name: str, folder: Path) -> None:
+    params = STEPS[name]["params"]
+    validator = VALIDATORS[SchemaKind.PLAYBOOK].evolve(
+        schema={"$ref": f"#/$defs/{name}", "$defs": SCHEMAS[SchemaKind.PLAYBOOK]["$defs"]}
+    )
+    taken, wrong = 0, []
+    for param in params:
+        for value in (*ODD, "1.5"):
+            changed = {**params, param: value}
+            document = {"playbook": "x", "match": ["a = b"], "steps": [{"action": name, "params": changed}]}
+            if loads(SchemaKind.PLAYBOOK, document, folder):
+                taken += 1
+                wrong += [(param, value)] if list(validator.iter_errors(changed)) else []
+    assert (taken >= 10, wrong) == (True, [])
+
+
+def test_params_when_listed_then_every_action_with_params_is_tried() -> None:
+    assert {name for name, action in REGISTRY.items() if action.params_model.model_fields} - {*STEPS} == ALIKE
+
+
+ALIKE = {"docker.start", "docker.stop"}
+"""Their params are those of docker.restart."""
+
+
+def test_settings_schema_when_variables_complete_a_file_then_takes_it(tmp_path: Path) -> None:
+    file = tmp_path / "remediator.toml"
+    file.write_text(
+        '[docker.hosts.a]\ntls_ca = "ca.pem"\n[prometheus.servers.p]\ntoken_file = "t"\n[fleets.f]\nsize = 3\n'
+    )
+    variables = {
+        "REMEDIATOR_DOCKER__HOSTS__A__URL": "tcp://a:2376",
+        "REMEDIATOR_PROMETHEUS__SERVERS__P__URL": "http://p:9090",
+        "REMEDIATOR_FLEETS__F__KIND": "gpu",
+    }
+    assert load_settings(file, variables).docker.hosts["a"].url == "tcp://a:2376"
+    assert list(VALIDATORS[SchemaKind.SETTINGS].iter_errors(tomllib.loads(file.read_text()))) == []
