@@ -264,7 +264,6 @@ class _Story:
         """Moments at which time alone may change something."""
         self._asks: dict[str, datetime] = {}
         """What was due again a minute after it had been looked at → when."""
-        self._n_unexpected = 0
         self._scripted: list[tuple[int, Fails, int]] = []
         """Line of the story, what is to fail, and how many calls of that action were to fail before it."""
         self._kills: list[tuple[int, str]] = []
@@ -287,8 +286,6 @@ class _Story:
         self.line = self._scenario.line
         self._go_on()
         self._check_that_all_was_met()
-        if self._n_unexpected + self._engine_of().n_unexpected():
-            raise self._error("the engine met an error that nobody foresaw; its log has it (--log)")
 
     def close(self) -> None:
         """End the engine; the world goes with it."""
@@ -337,6 +334,8 @@ class _Story:
                 self._kill(killed.args[0])
             else:
                 self._read_events()
+                if self._engine_of().n_unexpected():
+                    raise self._error("the engine met an error that nobody foresaw; its log has it (--log)")
                 return self._due()
 
     def _due(self) -> datetime | None:
@@ -452,14 +451,13 @@ class _Story:
     def _start(self) -> None:
         stage = self._stage
         settings = stage.settings.model_copy(update={"store_url": f"sqlite:///{stage.folder}/scenario/r.db"})
-        self._engine = stage.workshop.build(settings, self._world.clients(), self._clock, stage.loaded)
-        self._engine.prepare()
+        engine = stage.workshop.build(settings, self._world.clients(), self._clock, stage.loaded)
+        engine.prepare()
+        self._engine = engine
 
     def _kill(self, down: timedelta) -> None:
         self._read_events()
-        engine = self._engine_of()
-        self._n_unexpected += engine.n_unexpected()
-        engine.halt()
+        self._engine_of().halt()
         self._engine = None
         self._starts_at = self._clock.moment + down
 
