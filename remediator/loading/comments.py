@@ -55,8 +55,6 @@ def read_comments(source: str) -> list[Comment]:
         content = bisect_right(starts, position) - 1
         if content >= 0 and position < contents[content][1]:
             position = source.find("#", contents[content][1])
-        elif position and not source[position - 1].isspace():
-            position = source.find("#", position + 1)
         else:
             line = bisect_right(line_starts, position)
             before = source[line_starts[line - 1] : position]

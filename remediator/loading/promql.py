@@ -108,7 +108,10 @@ def _depth(expression: str) -> int:
 
 def _n_operators(expression: str) -> int:
     # Signs in a row are one match, and each an operator to the parser.
-    return sum(len(found[0]) if found[0][0] in "+-" else 1 for found in _OPERATOR.finditer(expression))
+    return sum(
+        len(found[0]) if found[0][0] in "+-" else 1
+        for found in _OPERATOR.finditer(_TEXT_OR_COMMENT.sub("", expression))
+    )
 
 
 def _labels(node: Any) -> SeriesLabels:

@@ -124,7 +124,7 @@ def _read_file(path: Path, rules: Rules, *, is_named: bool) -> None:
     try:
         documents = [node for node in YAML(typ="safe", pure=True).compose_all(source) if node is not None]
     except (YAMLError, ValueError, RecursionError) as error:
-        rules.problems.append(_not_yaml(file, error))
+        rules.problems.append(_not_yaml(file, source, error))
         return
     reader = _Reader(file, rules)
     groups = [found for node in documents for found in reader.groups(node, is_named=is_named)]
@@ -136,12 +136,16 @@ def _read_file(path: Path, rules: Rules, *, is_named: bool) -> None:
         reader.group(group)
 
 
-def _not_yaml(file: str, error: Exception) -> PlaybookError:
+def _not_yaml(file: str, source: str, error: Exception) -> PlaybookError:
     mark = (error.problem_mark or error.context_mark) if isinstance(error, MarkedYAMLError) else None
     line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-    what = (error.problem or error.context) if isinstance(error, MarkedYAMLError) else str(error)
-    hint = "; a chart's templates are no rules yet: render them first" if "{{" in str(error) else ""
-    return PlaybookSyntaxError(f"not YAML: {cut(str(what), 200)}{hint}", file=file, line=line, column=column)
+    if isinstance(error, RecursionError):
+        what = "nested too deep"
+    else:
+        what = str((error.problem or error.context) if isinstance(error, MarkedYAMLError) else error)
+    near = source.splitlines()[max(line - 2, 0) : line]
+    hint = "; a chart's templates are no rules yet: render them first" if any("{{" in text for text in near) else ""
+    return PlaybookSyntaxError(f"not YAML: {cut(what, 200)}{hint}", file=file, line=line, column=column)
 
 
 class _Reader:

@@ -88,7 +88,7 @@ def _read_allows(file: str, source: str) -> tuple[list[_Allow], list[PlaybookErr
             problems.append(PlaybookSchemaError(message, file=file, line=comment.line, column=comment.column))
             continue
         line = comment.line
-        while comment.is_alone and line in alone:  # several stand one above the other
+        while line in alone:  # several stand one above the other
             line += 1
         allows.append(_Allow(code=LintCode(word), line=line, comment=comment))
     return allows, problems

@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from linting import advise, placed
+from linting import CONTEXT, advise, placed
+from remediator.actions import REGISTRY
+from remediator.engine.lint import lint
+from remediator.loading import load
 
 ODD = "playbook: x\nmatch: [alertname = X]\nper: [host]\nsteps: [{action: noop}]\n"
 """Gives ``1 no-escalation``."""
@@ -100,3 +103,11 @@ def test_allow_when_it_stands_in_a_policy_or_a_rule_file_then_counts(tmp_path: P
 def test_policy_when_a_line_fits_no_target_then_says_so(line: str, is_odd: bool, tmp_path: Path) -> None:
     advice = advise(tmp_path, f"policy: site\nprotect:\n  - '{line}'\nrequire_label: '{line}'\n")
     assert placed(advice) == (["3 matcher-never-holds", "4 matcher-never-holds"] if is_odd else [])
+
+
+def test_allow_when_a_file_has_problems_then_what_it_may_be_for_was_not_looked_at(tmp_path: Path) -> None:
+    file = tmp_path / "x.yaml"
+    file.write_text(f"{ALLOW}\n{ODD}stepz: []\n")
+    loaded = load([file], context=CONTEXT)
+    assert len(loaded.problems) == 1
+    assert lint(loaded, actions=REGISTRY, can_ask=True).lints == ()

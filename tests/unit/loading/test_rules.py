@@ -93,6 +93,12 @@ def test_read_rules_when_a_merge_key_brings_labels_then_they_count() -> None:
     ("text", "expected"),
     [
         pytest.param("groups: [a\n", "rules.yml:2:1: not YAML: ", id="no YAML"),
+        pytest.param("[" * 9000, "rules.yml:1:1: not YAML: nested too deep", id="nested too deep"),
+        pytest.param(
+            "{{- if .Values.rules }}\ngroups: []\n",
+            "rules.yml:1:3: not YAML: expected the node content, but found '-'; a chart's templates are no rules yet",
+            id="a chart's template",
+        ),
         pytest.param("a: \x00\n", "rules.yml:1:1: not YAML: ", id="a character that is not allowed"),
         pytest.param("- a\n", "rules.yml:1:1: no rule file: it has neither `groups` nor", id="a list"),
         pytest.param("group: []\n", "rules.yml:1:1: no rule file: it has neither `groups` nor", id="a misspelt key"),
