@@ -15,11 +15,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from integration.engine.conftest import START, Bench, new_bench
 from remediator.app import App, replay_deliveries
 from remediator.clients.fake import Fails
 from remediator.errors import RequestError
-
-from .conftest import START, Bench, new_bench
 
 CONTAINER = 'container: "{{ labels.container_name }}"'
 ESCALATE = "escalate: {to: [oncall]}\nreport: {to: [ml-platform]}\n"
