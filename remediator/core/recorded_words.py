@@ -22,8 +22,11 @@ PAIR = timedelta(seconds=30)
 DECIDED = frozenset({EventType.VERDICT_GIVEN, EventType.ATTEMPT_STARTED, EventType.RUN_FINISHED})
 """What a delivery of the same second came too late for. A story's own events come first in each second."""
 
-ANCHORS = frozenset({EventType.VERDICT_GIVEN, EventType.TURN_WAITED, EventType.RUNG_CLIMBED, EventType.ENGINE_STARTED})
+ASKS = frozenset({EventType.VERDICT_GIVEN, EventType.TURN_WAITED, EventType.RUNG_CLIMBED, EventType.ENGINE_STARTED})
 """Where it may matter when an alert was last heard of."""
+
+WAITS = frozenset({EventType.TURN_WAITED, EventType.ENGINE_STARTED})
+"""Where it may matter when it is heard of next."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +129,7 @@ def tell_words(
         told += _of_delivery(one, opened, names, known, told[-1] if told else None)
     for event in unheard:
         told += _ended_unheard(event, episodes, names, known, notes)
-    kept, n_left_out = _fold(told, [event.at for event in events if event.type in ANCHORS], longest)
+    kept, n_left_out = _fold(told, events, longest)
     if n_left_out:
         notes.append(
             f"{n_left_out} of {n_left_out + sum(one.says.word is Word.REPEATS for one in kept)} repeats are left out:"
@@ -220,20 +223,23 @@ def _of_delivery(
             yield _Said(heard.at, Says(word=Word.REPEATS, alerts=(name,), late=past))
 
 
-def _fold(told: Sequence[_Said], anchors: Sequence[datetime], longest: timedelta) -> tuple[list[_Said], int]:
+def _fold(told: Sequence[_Said], events: Sequence[Event], longest: timedelta) -> tuple[list[_Said], int]:
     """Without the repeats that changed nothing, and how many these are.
 
-    The first and the last are kept, so that one sees how long it was heard of; and those before and after each moment
-    at which it may have counted when an alert was last heard of; and one before it would be ``longest`` silent.
+    The first and the last are kept, so that one sees how long it was heard of; the one before each moment at which it
+    may have counted when an alert was last heard of, and what a run may have waited for; and one before it would be
+    ``longest`` silent.
     """
     places = [place for place, one in enumerate(told) if one.says.word is Word.REPEATS]
     plain = [place for place in places if not told[place].says.late and not told[place].says.truncated]
     kept = {*places} - {*plain}
     if plain:
         kept |= {plain[0], plain[-1]}
-    for anchor in anchors:
-        kept |= {*[place for place in plain if told[place].moment <= anchor][-1:]}
-        kept |= {*[place for place in plain if told[place].moment > anchor][:1]}
+    for event in events:
+        if event.type in ASKS:
+            kept |= {*[place for place in plain if told[place].moment <= event.at][-1:]}
+        if event.type in WAITS:
+            kept |= {*[place for place in plain if told[place].moment > event.at][:1]}
     heard_at = told[0].moment
     for n, place in enumerate(plain):
         ahead = told[plain[n + 1] if n + 1 < len(plain) else -1].moment

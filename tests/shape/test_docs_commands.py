@@ -16,6 +16,7 @@ from pages import Block, blocks_of, fits, parse
 from remediator.actions import REGISTRY
 from remediator.core.event import EventType
 from remediator.loading import LoadContext, load
+from remediator.loading.scenarios import load_tests
 from remediator.settings import load_settings
 from remediator.telemetry import Metrics
 
@@ -80,6 +81,9 @@ def test_file_when_a_page_shows_it_then_it_loads(block: Block, tmp_path: Path) -
         assert load_settings(file, environ={}).listen
     elif "alertmanager" in file.name:
         assert YAML(typ="safe").load(block.text)["route"]
+    elif file.name.endswith(".test.yaml"):  # its playbooks stand in other blocks
+        tests = load_tests([file], actions=REGISTRY)
+        assert [one.located() for one in tests.problems if "cannot be read" not in one.located()] == []
     else:
         found = load([file], context=LoadContext(actions=REGISTRY, notify_targets=frozenset({"oncall"})))
         assert [problem.located() for problem in found.problems] == []
