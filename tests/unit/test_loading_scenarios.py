@@ -275,6 +275,15 @@ def test_story_when_the_engine_is_down_then_the_world_goes_on(load_text: Load) -
     assert says(load_text(text_of(f"[{down}, {{at: 1m, pauses: alice}}]"))) == ["the engine is down until 5m (line 5)"]
 
 
+def test_world_when_a_scenario_adds_to_it_then_another_does_not_have_that(load_text: Load) -> None:
+    makes = "{at: 0s, changes: {docker: {h: {new: {}}}}}"
+    ends = "{at: 1s, changes: {docker: {h: {new: gone}}}}"
+    head = HEAD + "world: {docker: {h: {c: {}}}}\n"
+    assert says(load_text(text_of(f"[{makes}, {ends}]", head=head))) == []
+    both = text_of(f"[{makes}]", head=head) + f"  - name: b\n    story: [{ends}]\n    expect: []\n"
+    assert says(load_text(both)) == ["there is no container 'new' on h in this world; there are: c"]
+
+
 def test_params_when_expected_then_are_as_the_audit_has_them(load_text: Load) -> None:
     expect = (
         "[{at: 0s, does: docker.signal, params: {signal: usr1}}, {at: 0s, does: docker.limit, params: {cpus: 1.5}}]"
@@ -299,6 +308,7 @@ def test_load_when_given_a_folder_then_reads_the_tests_below_it_and_nothing_hidd
     for name in ("p.yaml", "b/p.yaml", "b/deep/p.yaml"):
         (tmp_path / name).touch()
     (tmp_path / "b/round").symlink_to(tmp_path)
+    (tmp_path / "same.test.yaml").symlink_to("a.test.yaml")
     loaded = load_tests([tmp_path, tmp_path / "a.test.yaml"], actions=ACTIONS)
     names = ["a.test.yaml", "b/y.test.yaml", "b/deep/x.test.yml"]
     assert [str(path.relative_to(tmp_path)) for path in loaded.paths] == names
@@ -353,7 +363,7 @@ def test_recorded_body_when_larger_than_any_engine_takes_then_is_a_problem(load_
 
 # -- what is there to break it -----------------------------------------------------------------------------------------
 
-NAMES = [f"n{n}" for n in range(8_000)]
+NAMES = [f"n{n}" for n in range(4_000)]
 HOSTILE = {
     "ten megabytes": "a" * 10_000_000,
     "nested without end": "[" * 500_000,
@@ -400,7 +410,7 @@ SCENARIOS = st.lists(
 
 
 @given(st.dictionaries(KEYS, VALUES, max_size=4), SCENARIOS | VALUES)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=150)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=80)
 def test_load_when_anything_stands_anywhere_then_nothing_is_raised(
     tmp_path: Path, top: dict[str, Any], scenarios: object
 ) -> None:
@@ -457,6 +467,23 @@ FILES = [
 
 def test_yaml_when_it_is_one_of_this_projects_files_then_both_readers_understand_it_alike() -> None:
     assert sum(assert_read_alike(path.read_text("utf-8")) for path in FILES) > len(FILES) // 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("%YAML 1.1\n---\na: 1\n", id="a directive"),
+        pytest.param("a:\tb\n", id="a tab"),
+        pytest.param("a: b\x85c: d\n", id="an end of line of YAML 1.1 alone"),
+        pytest.param("a: b\u2028c: d\n", id="another"),
+        pytest.param("- {&at: 0s}\n", id="an anchor with a colon"),
+    ],
+)
+def test_yaml_when_two_readers_could_read_it_otherwise_then_one_alone_reads_it(text: str) -> None:
+    quick, problems = read_documents("x", text.encode(), is_quick=True)
+    slow, problems_of_slow = read_documents("x", text.encode())
+    assert nodes(quick) == nodes(slow)
+    assert [problem.located() for problem in problems] == [problem.located() for problem in problems_of_slow]
 
 
 PIECES = [
