@@ -48,7 +48,7 @@ def print_coverage(coverage: Coverage) -> None:
     for missed in coverage.missed:
         say(f"{missed.file}:{missed.line}:{missed.column}: {missed.of}: {missed.what}: {NEVER[missed.kind]}", "yellow")
     n = len(coverage.places)
-    say(f"coverage: {coverage.pct:.0f} %, {n - len(coverage.missed)} of {n}", "bold")
+    say(f"coverage: {int(coverage.pct)} %, {n - len(coverage.missed)} of {n}", "bold")
 
 
 def coverage_data(coverage: Coverage) -> dict[str, Any]:

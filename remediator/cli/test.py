@@ -17,6 +17,7 @@ from remediator.cli.invocation import Invocation
 from remediator.cli.scenario_filter import parse_filter
 from remediator.cli.store_options import store_option
 from remediator.cli.terminal import complain, json_option, print_json
+from remediator.errors import UnreachableError
 
 
 @click.command()
@@ -115,7 +116,10 @@ def test(
     done = play_tests(asked)
     code, data = done.exit_code, done.data() if as_json else {}
     if junit is not None:
-        junit.write_bytes(junit_xml(done.results))
+        try:
+            junit.write_bytes(junit_xml(done.results))
+        except OSError as error:
+            raise UnreachableError(f"cannot write {junit}: {error.strerror}") from error
     if (shows_coverage or fail_under is not None) and not done.problems:
         coverage = coverage_of(done.files, done.results, asked.paths)
         data["coverage"] = coverage_data(coverage)

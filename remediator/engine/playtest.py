@@ -55,7 +55,7 @@ from remediator.core.scenario import (
 from remediator.core.units import parse_duration, print_duration
 from remediator.engine.clock import StoryClock
 from remediator.engine.fleets import condition_name as fleet_key
-from remediator.errors import PlaybookError, RemediatorError, SettingsError
+from remediator.errors import RemediatorError, SettingsError
 from remediator.loading import Loaded
 from remediator.settings import Settings, load_settings
 
@@ -174,16 +174,15 @@ class Stage:
             folder: an empty one, for stores.
 
         Raises:
-            StoryError: the settings are wrong, or name what is not there.
-            PlaybookError: the first of the playbooks' problems.
+            StoryError: the settings are wrong, or name what is not there; or every problem of the playbooks.
         """
         self.file = file
         self.workshop = workshop
         self.folder = folder
         self.settings = _settings(file, folder)
         self.loaded = workshop.load(self.settings, file.paths)
-        for problem in self.loaded.problems:
-            raise problem
+        if self.loaded.problems:
+            raise StoryError("\n".join(problem.located() for problem in self.loaded.problems))
         self.queries = _queries(file, self.loaded.playbook_set, workshop.actions)
         _check_names(file, self.loaded.playbook_set, self.queries)
 
@@ -229,10 +228,9 @@ def play_file(file: TestFile, scenarios: Iterable[Scenario], workshop: Workshop,
     """
     try:
         stage = Stage(file, workshop, folder)
-    except (RemediatorError, PlaybookError) as error:
-        problem = error.located() if isinstance(error, PlaybookError) else str(error)
+    except RemediatorError as error:
         for scenario in scenarios:
-            yield Result(file=file, scenario=scenario, problem=problem)
+            yield Result(file=file, scenario=scenario, problem=str(error))
         return
     for scenario in scenarios:
         yield stage.play(scenario)

@@ -141,15 +141,25 @@ def test_test_when_files_are_wrong_then_prints_every_problem_and_plays_nothing(f
     assert places == [["playbooks/bad.test.yaml", line] for line in ("9", "10", "13")]
 
 
-def test_test_when_a_playbook_is_wrong_then_says_so_once_and_ends_with_2(folder: Path) -> None:
-    (folder / "leak.yaml").write_text(PLAYBOOK.replace("hold: 10m", "hold: 10"))
+def test_test_when_a_playbook_is_wrong_then_prints_every_problem_and_ends_with_2(folder: Path) -> None:
+    (folder / "leak.yaml").write_text(PLAYBOOK.replace("hold: 10m", "hold: 10").replace("2h", "2"))
     (folder / "leak.test.yaml").write_text(HEAD + GOOD + TOO_SHORT)
 
     result = run("playbooks")
 
     assert result.exit_code == 2
     assert result.stdout.count("playbooks/leak.yaml:4:") == 3  # once for the file, once for each scenario at the end
+    assert result.stdout.count("playbooks/leak.yaml:5:") == 1
     assert "\n2 failed in " in result.stdout
+
+
+def test_junit_when_it_cannot_be_written_then_says_so_and_ends_with_3(folder: Path) -> None:
+    result = run("playbooks", "--junit", "nowhere/junit.xml")
+
+    assert (result.exit_code, result.stderr) == (
+        3,
+        "remediator: cannot write nowhere/junit.xml: No such file or directory\n",
+    )
 
 
 @pytest.mark.parametrize(
