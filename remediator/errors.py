@@ -13,6 +13,7 @@
     │  └─ UnauthenticatedError 401 · ForbiddenError 403 · PayloadTooLargeError 413 ·
     │     DecodeError 400 · UnsupportedVersionError 400
     ├─ RequestError             a person asked for what cannot be done: carries .http_status
+    ├─ ReplayError              a replay met an error that nobody foresaw: its answer cannot be trusted
     ├─ UnreachableError         a command cannot reach the engine or a file it needs: exit code 3
     ├─ ActionError              .reason (closed enum), .target
     │  ├─ TransientActionError  worth another attempt; .retry_after_s
@@ -226,6 +227,10 @@ class RequestError(RemediatorError):
     def __init__(self, message: str, *, http_status: int = 422) -> None:
         self.http_status = http_status
         super().__init__(message)
+
+
+class ReplayError(RemediatorError):
+    """The engine met an error that nobody foresaw while it decided anew: what it decided cannot be trusted."""
 
 
 class UnreachableError(RemediatorError):

@@ -71,7 +71,7 @@ class _HowFar:
 @click.option(
     "--playbooks",
     multiple=True,
-    type=click.Path(path_type=Path, exists=True),
+    type=click.Path(path_type=Path),
     metavar="PATH",
     help="Decide with these files and folders, policies too, instead of the settings'; repeatable.",
 )

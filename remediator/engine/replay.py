@@ -25,7 +25,7 @@ from remediator.core.plan import unpack_plan
 from remediator.core.playbook import PlaybookSet
 from remediator.engine.clock import StoryClock
 from remediator.engine.hindsight import MEANS, Assumed, Hindsight, Past, RecordedWorld, hindsight
-from remediator.errors import RemediatorError, RequestError
+from remediator.errors import ReplayError, RequestError
 from remediator.loading import Loaded
 from remediator.settings import Settings
 from remediator.store import Connection, recorded, runs, subjects
@@ -124,10 +124,6 @@ class Wanted:
     loaded: Loaded
     folder: Path
     on_progress: Callable[[int, int], None] = lambda _done, _all: None
-
-
-class ReplayError(RemediatorError):
-    """The engine met an error that nobody foresaw: what it decided cannot be trusted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
