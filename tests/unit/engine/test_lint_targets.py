@@ -135,6 +135,14 @@ def test_playbooks_when_several_meet_then_each_is_told_once_of_the_first(tmp_pat
     assert all(f"the playbook a ({tmp_path / 'x.yaml'}:5)" in found.message for found in advice.lints)
 
 
+def test_playbooks_when_many_meet_one_that_names_no_alert_then_all_are_told(tmp_path: Path) -> None:
+    many = [playbook(f"p{n}", f"alertname = A{n}") for n in range(30)]
+    anything = playbook("any", "severity = page")
+    assert len(told(tmp_path, anything, *many)) == 30
+    (last,) = told(tmp_path, *many, anything)
+    assert last == f"{30 * 6 + 5} same-target"
+
+
 def test_cases_of_one_playbook_when_they_touch_the_same_then_are_not_told(tmp_path: Path) -> None:
     cases = "cases:\n  - {name: a, match: [b = c]}\n  - {name: d}\n"
     assert told(tmp_path, playbook("a", "alertname = A", rest=cases)) == []
