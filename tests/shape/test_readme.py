@@ -25,3 +25,23 @@ def test_readme_when_its_playbook_is_checked_then_it_loads(tmp_path: Path) -> No
         cwd=tmp_path, capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     assert (done.returncode, done.stdout.split(":")[0]) == (0, "ok"), done.stdout + done.stderr
+
+
+ALERTS = """\
+playbooks: [restart-on-leak.yaml]
+alerts:
+  leak: {labels: {alertname: GPUMemoryLeakSlope, hostname: gpu-07, container_name: trainer-0}}
+world: {docker: {gpu-07: {trainer-0: {}}}}
+"""
+
+
+def test_readme_when_its_test_is_played_on_its_playbook_then_it_passes(tmp_path: Path) -> None:
+    playbook, scenarios = (re.search(rf"```yaml\n({key}:.+?)```", README, re.S) for key in ("playbook", "scenarios"))
+    assert playbook is not None
+    assert scenarios is not None
+    (tmp_path / "restart-on-leak.yaml").write_text(playbook[1])
+    (tmp_path / "restart-on-leak.test.yaml").write_text(ALERTS + scenarios[1])
+    done = subprocess.run(
+        [sys.executable, "-m", "remediator", "test", str(tmp_path)], capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, "1 passed" in done.stdout) == (0, True), done.stdout + done.stderr
