@@ -15,7 +15,7 @@ from typing import Any
 
 from remediator.core.action import Action, TargetKind
 from remediator.core.matcher import parse_matcher
-from remediator.engine.lint.advice import Lint, LintCode, Written
+from remediator.engine.lint.advice import NEEDS_RULES, Lint, LintCode, Written
 from remediator.engine.lint.against_rules import KnownAlerts, lint_against_rules
 from remediator.engine.lint.allow import apply_allows
 from remediator.engine.lint.alone import (
@@ -106,7 +106,8 @@ def lint(
         sources |= rules.sources
     broken = {problem.file for problem in loaded.problems}
     # What several cases inherit is found in each.
-    lints, problems = apply_allows(dict.fromkeys(found), sources, sources.keys() - broken)
+    looked_for = frozenset(LintCode) - (NEEDS_RULES if rules is None else frozenset())
+    lints, problems = apply_allows(dict.fromkeys(found), sources, sources.keys() - broken, looked_for)
     return Advice(lints=tuple(lints), problems=tuple(problems))
 
 

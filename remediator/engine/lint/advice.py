@@ -29,6 +29,10 @@ class LintCode(StrEnum):
     VERIFY_TOO_WIDE = "verify-too-wide"
 
 
+NEEDS_RULES = frozenset({LintCode.LABEL_NOT_KEPT, LintCode.NO_RULE_TRIGGERS, LintCode.RULE_NOT_UNDERSTOOD})
+"""What cannot be found where no rules are given."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lint:
     """One piece of advice.

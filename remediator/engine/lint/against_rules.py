@@ -89,6 +89,8 @@ def lint_against_rules(written: Written, alerts: KnownAlerts, label_map: LabelMa
         return
     for index, case in enumerate(playbook.cases):
         given = by_label((*playbook.match, *case.match))
+        if not can_hold(given):
+            continue
         left = [
             rule
             for rule in fitting

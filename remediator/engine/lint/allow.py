@@ -7,7 +7,7 @@ never: let a comment without a reason, or one that means nothing, pass in silenc
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from remediator.core.units import cut
@@ -34,21 +34,21 @@ class _Allow:
 
 
 def apply_allows(
-    lints: Iterable[Lint], sources: Mapping[str, str], whole: Iterable[str]
+    lints: Iterable[Lint], sources: Mapping[str, str], whole: Collection[str], looked_for: Collection[LintCode]
 ) -> tuple[list[Lint], list[PlaybookError]]:
     """Take out what is allowed.
 
     Args:
         lints: all there is.
         sources: file → its text.
-        whole: files of which everything was looked at: only there an allow can be unused.
+        whole: files of which everything was looked at: only there an allow can be unused,
+        looked_for: and only of these codes.
 
     Returns:
         What is left, with every allow that allowed nothing, by file and line; and comments that say nothing clear.
     """
     left = list(lints)
     problems: list[PlaybookError] = []
-    complete = {*whole}
     for file, source in sources.items():
         if _MARK not in source:
             continue
@@ -57,7 +57,11 @@ def apply_allows(
         wanted = {(allow.code, allow.line) for allow in allows}
         used = {(lint.code, lint.line) for lint in left if lint.file == file} & wanted
         left = [lint for lint in left if lint.file != file or (lint.code, lint.line) not in wanted]
-        left += [_unused(file, allow) for allow in allows if file in complete and (allow.code, allow.line) not in used]
+        left += [
+            _unused(file, allow)
+            for allow in allows
+            if file in whole and allow.code in looked_for and (allow.code, allow.line) not in used
+        ]
     order = {file: place for place, file in enumerate(sources)}
     left.sort(key=lambda lint: (order.get(lint.file, -1), lint.line, lint.column, lint.code))
     return left, problems

@@ -111,3 +111,12 @@ def test_allow_when_a_file_has_problems_then_what_it_may_be_for_was_not_looked_a
     loaded = load([file], context=CONTEXT)
     assert len(loaded.problems) == 1
     assert lint(loaded, actions=REGISTRY, can_ask=True).lints == ()
+
+
+def test_allow_when_no_rules_are_given_then_advice_that_needs_them_is_not_missed(tmp_path: Path) -> None:
+    text = f"# remediator: allow no-rule-triggers by a script\n{ODD}".replace(
+        "noop}]", "noop}]\nescalate: {to: [oncall]}"
+    )
+    rules = "groups: [{name: a, rules: [{alert: X, expr: up}]}]\n"
+    assert placed(advise(tmp_path, text)) == []
+    assert placed(advise(tmp_path, text, rules)) == ["1 unused-allow"]

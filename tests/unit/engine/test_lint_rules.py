@@ -167,6 +167,13 @@ def test_rules_when_an_expression_is_not_understood_then_it_is_told_once_and_not
     assert all(found.file.endswith("rules.yml") for found in advice.lints)
 
 
+def test_matchers_when_they_never_hold_then_that_alone_is_told(tmp_path: Path) -> None:
+    never = "alertname = Hot, severity = a, severity = b"
+    assert placed(advise(tmp_path, playbook(never), RULES)) == ["2 matcher-never-holds"]
+    cases = "cases:\n  - {name: a, match: [severity = a, severity = b]}\n  - {name: c}\n"
+    assert placed(advise(tmp_path, playbook(rest=f"per: [gpu]\n{cases}"), RULES)) == ["6 matcher-never-holds"]
+
+
 LADDER = """\
 ladder: {{within: 6h}}
 verify: [{{alert: resolved}}]
