@@ -324,6 +324,11 @@ class FakeWorld:
         self._answers(host)
         return self.container(host, container)
 
+    def version(self, host: str) -> str:
+        """Of an engine: transient while it is away."""
+        self._answers(host)
+        return "fake, API 1.41"
+
     def act(self, call: str, host: str, container_id: str, args: Mapping[str, str]) -> None:
         """One write call to an engine: kept, then failed as scripted or done."""
         self._answers(host)
@@ -376,13 +381,13 @@ class FakeWorld:
 
     def silences(self, url: str) -> tuple[ListedSilence, ...]:
         """All silences of now, through the Alertmanager of this URL: transient while it is away."""
-        self._alertmanager_answers(url)
+        self.alertmanager_answers(url)
         now = self._clock()
         return tuple(replace(one, status="expired") if one.ends_at <= now else one for one in self._silences.values())
 
     def silence(self, url: str, labels: Mapping[str, str], ends_at: datetime, created_by: str, comment: str) -> str:
         """Silence alerts through the Alertmanager of this URL; its id."""
-        self._alertmanager_answers(url)
+        self.alertmanager_answers(url)
         how = self._begin("alertmanager.silence", url, dict(labels))
         silence_id = self._add_silence(labels, ends_at, created_by, comment)
         self._tear_out("alertmanager.silence")
@@ -405,7 +410,7 @@ class FakeWorld:
 
     def expire_silence(self, url: str, silence_id: str) -> None:
         """End a silence through the Alertmanager of this URL."""
-        self._alertmanager_answers(url)
+        self.alertmanager_answers(url)
         if silence_id not in self._silences:
             raise TargetNotFoundError(f"Alertmanager at {url} has no such silence", target=url)
         how = self._begin("alertmanager.expire", url, {"id": silence_id}, of="alertmanager.silence")
@@ -435,7 +440,8 @@ class FakeWorld:
         if how is Fails.TIMEOUT_AFTER_EFFECT:
             raise UnknownEffectError(f"{call}: scripted to time out after its effect", target=target)
 
-    def _alertmanager_answers(self, url: str) -> None:
+    def alertmanager_answers(self, url: str) -> None:
+        """Nothing, but transient while the Alertmanager of this URL is away."""
         if url in self._away:
             raise TransientActionError(f"Alertmanager at {url} cannot be reached", target=url)
 
@@ -467,7 +473,9 @@ class FakeWorld:
             case _:
                 if not state.is_running:
                     raise ConflictError(f"container {state.name} is not running", target=state.name)
-                return self._ended(state, "exited") if args["signal"] in ("SIGKILL", "9") else state
+                if args["signal"] in ("SIGKILL", "9"):
+                    return self._ended(state, "exited")
+                return replace(state, status="running")  # Docker ends a pause for it, or nothing would take the signal
 
     def _limited(self, host: str, state: ContainerState, limit: CpuLimit) -> ContainerState:
         """As Docker 20.10 does it: a field of 0 is left as it is, and each way shuts the other out once it is set."""
@@ -511,7 +519,7 @@ class _FakeDockerReader:
         return self._world.look(self._host, container)
 
     def version(self) -> str:
-        return "fake, API 1.41"
+        return self._world.version(self._host)
 
 
 class _FakeDocker(_FakeDockerReader):
@@ -564,6 +572,7 @@ class _FakeAlertmanagerReader:
         return self._world.alerts(self._url)
 
     def started_at(self) -> datetime:
+        self._world.alertmanager_answers(self._url)
         return self._started_at
 
     def silences(self) -> tuple[ListedSilence, ...]:
