@@ -651,7 +651,6 @@ class PlaybookKeys(CaseKeys):
 
     # What cases may add or override is not asked for where there are cases.
     model_config = ConfigDict(
-        title="remediator playbook",
         json_schema_extra={
             "if": {"required": ["cases"]},
             "then": {
@@ -698,8 +697,6 @@ class BreakerKeys(Table):
 
 class PolicyKeys(Table):
     """A site's own limits over all playbooks."""
-
-    model_config = ConfigDict(title="remediator policy")
 
     policy: Name = Field(description="Its name.", examples=["site"])
     protect: Matchers | None = Field(

@@ -56,7 +56,8 @@ def json_schema(kind: SchemaKind, actions: LookingActions) -> Schema:
             _add_settings(schema)
         case SchemaKind.SETTINGS:
             schema = _settings()
-    return {"$schema": GenerateJsonSchema.schema_dialect, "$id": f"urn:remediator:schema:{kind}", **schema}
+    head = {"$schema": GenerateJsonSchema.schema_dialect, "$id": f"urn:remediator:schema:{kind}"}
+    return {**head, **schema, "title": f"remediator {kind}"}
 
 
 def _ref(name: str) -> Schema:
