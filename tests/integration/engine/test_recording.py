@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -135,7 +136,23 @@ class Desk:
 
 
 @pytest.fixture
-def desk(bench: Bench, tmp_path: Path) -> Desk:
+def desk(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
+    """On an engine that takes its time: no two events are of one moment, and an act lasts for seconds."""
+    chance = random.Random(11)
+    act = bench.world.act
+
+    def now(clock: Any) -> Any:
+        clock.moment += timedelta(microseconds=chance.randint(1, 30_000))
+        return clock.moment
+
+    def act_slowly(*call: Any) -> None:
+        try:
+            act(*call)
+        finally:
+            bench.clock.moment += timedelta(seconds=chance.uniform(0.1, 45))
+
+    monkeypatch.setattr(type(bench.clock), "now", now)
+    monkeypatch.setattr(bench.world, "act", act_slowly)
     folder = tmp_path / "desk"
     folder.mkdir()
     return Desk(bench, folder)
@@ -378,23 +395,11 @@ def two_alerts_of_one_subject(bench: Bench) -> None:
     bench.after("1h")
 
 
-def acts_take_their_time(bench: Bench) -> None:
-    restart = bench.world.act
-
-    def slowly(call: str, *rest: Any) -> None:
-        restart(call, *rest)
-        bench.clock.moment += timedelta(seconds=100)
-
-    bench.world.act = slowly  # type: ignore[method-assign]
-    succeeded(bench)
-
-
 FOR_RESTART = [
     succeeded, failed_with_retries, succeeded_after_a_retry, ineffective, unverified, refused, waited_for_prometheus,
     waited_for_cooldown, cancelled_in_its_hold, repeated_for_hours, delivered_by_a_pair, engine_away_in_its_hold,
     engine_killed_in_the_act, paused_by_a_person, cancelled_by_a_person, settled_by_a_person, without_an_answer,
     message_that_fails, docker_away, container_gone, fires_still, expired, two_alerts_of_one_subject,
-    acts_take_their_time,
 ]  # fmt: skip
 
 
