@@ -267,6 +267,42 @@ def test_coverage_when_a_playbook_has_no_test_then_is_missed_whole(folder: Path)
     assert [run("playbooks", "--fail-under", limit).exit_code for limit in ("50", "51")] == [0, 1]
 
 
+ASKING = """\
+playbook: asking
+match: [alertname = Leak]
+per: [hostname, container_name]
+guard: {cooldown: 0s, tell_after: 30m, require: [{name: up, query: up, equals: 1}]}
+approval: {ask: [oncall]}
+steps:
+  - name: restart
+    action: docker.restart
+    params: {container: "{{ labels.container_name }}"}
+    verify: [{name: is_up, query: is_up, equals: 1, within: 5m}]
+  - {name: stop, action: docker.stop, params: {container: "{{ labels.container_name }}"}, approval: {ask: [boss]}}
+escalate: {to: [oncall]}
+"""
+ASKED = """\
+  - name: waits, asks twice and is allowed to
+    story:
+      - {at: 0s, fires: leak, sees: {up: nothing, is_up: 1}}
+      - {at: 1h, sees: {up: 1}}
+      - {at: 1h2m, approves: alice}
+      - {at: 1h4m, approves: alice}
+      - {at: 2h, resolves: leak}
+    expect: []
+"""
+
+
+def test_coverage_when_the_engine_asks_waits_and_looks_then_its_log_shows_it(folder: Path) -> None:
+    (folder / "leak.yaml").write_text(ASKING)
+    (folder / "leak.test.yaml").write_text(HEAD + ASKED)
+
+    told = json.loads(run("playbooks", "--json", "--coverage").stdout)
+
+    assert told["scenarios"][0]["problem"] == ""
+    assert told["coverage"] == {"percent": 100.0, "n": 8, "missed": []}
+
+
 # -- processes beside each other ---------------------------------------------------------------------------------------
 
 
