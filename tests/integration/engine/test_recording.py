@@ -608,6 +608,176 @@ def test_recording_under_a_policy_when_played_then_comes_out_as_it_was(
     assert "hunter2" not in text
 
 
+URL = "http://alertmanager:9093"
+
+
+def silenced_for_a_while(bench: Bench) -> None:
+    bench.sees("held", 70_000)
+    bench.sees("ratio", 0.3)
+    bench.world.list_alert(bench.leak())
+    bench.world.mute_alert(bench.leak(), is_muted=True)
+    leaks(bench)
+    bench.after("30m")
+    bench.world.mute_alert(bench.leak(), is_muted=False)
+    bench.after("30m")
+    bench.world.forget_alert(bench.leak())
+    ends(bench)
+    bench.after("1h")
+
+
+def alertmanager_away_for_a_while(bench: Bench) -> None:
+    bench.sees("held", 70_000)
+    bench.sees("ratio", 0.3)
+    bench.world.list_alert(bench.leak())
+    bench.world.set_away(URL, is_away=True)
+    leaks(bench)
+    bench.after("30m")
+    bench.world.set_away(URL, is_away=False)
+    bench.after("30m")
+    bench.world.forget_alert(bench.leak())
+    ends(bench)
+    bench.after("1h")
+
+
+def gone_without_a_word(bench: Bench) -> None:
+    bench.sees("held", 70_000)
+    bench.sees("ratio", 0.3)
+    bench.world.list_alert(bench.leak())
+    leaks(bench)
+    bench.after("40m")
+    bench.world.forget_alert(bench.leak())
+    bench.after("1h")
+
+
+@pytest.mark.parametrize(
+    "happens",
+    [silenced_for_a_while, alertmanager_away_for_a_while, gone_without_a_word],
+    ids=lambda happens: happens.__name__,
+)
+def test_recording_where_an_alertmanager_is_asked_when_played_then_comes_out_as_it_was(
+    happens: Callable[[Bench], None], desk: Desk
+) -> None:
+    desk.bench.playbook(RESTART)
+    desk.bench.world.add_alertmanager(URL)
+    desk.bench.start(alertmanager={"urls": [URL]})
+    happens(desk.bench)
+
+    desk.check(desk.record())
+
+
+def stopped_by_its_resolve(bench: Bench) -> None:
+    bench.sees("saved", 4)
+    bench.world.fail("docker.restart", Fails.TRANSIENT)
+    leaks(bench)
+    bench.after("3m")
+    ends(bench)
+    bench.after("30m")
+
+
+def failed_in_its_first_step(bench: Bench) -> None:
+    bench.sees("saved", 5_000)
+    leaks(bench)
+    bench.after("30m")
+    ends(bench)
+    bench.after("30m")
+
+
+def verified_step_by_step(bench: Bench) -> None:
+    bench.sees("saved", 5_000)
+    leaks(bench)
+    bench.after("3m")
+    bench.sees("saved", 4)
+    bench.after("30m")
+    ends(bench)
+    bench.after("30m")
+
+
+STEPWISE = """
+playbook: stepwise
+match: [alertname = GPUMemoryLeakSlope]
+per: [host, container_name]
+stop_on_resolve: true
+steps:
+  - name: save
+    action: docker.signal
+    params: {container: "{{ labels.container_name }}", signal: SIGUSR1}
+    verify: [{name: saved, query: 'age{c="{{ labels.container_name }}"}', below: 120, within: 10m}]
+  - name: restart
+    action: docker.restart
+    params: {container: "{{ labels.container_name }}"}
+    retry: {attempts: 3, wait: 5m, max_wait: 5m}
+verify: [{alert: resolved, within: 20m}]
+report: {to: [ml-platform]}
+escalate: {to: [oncall]}
+"""
+
+
+@pytest.mark.parametrize(
+    "happens",
+    [stopped_by_its_resolve, failed_in_its_first_step, verified_step_by_step],
+    ids=lambda happens: happens.__name__,
+)
+def test_recording_of_steps_that_are_verified_when_played_then_comes_out_as_it_was(
+    happens: Callable[[Bench], None], desk: Desk
+) -> None:
+    desk.bench.playbook(STEPWISE)
+    desk.bench.start()
+    happens(desk.bench)
+
+    desk.check(desk.record())
+
+
+def test_recording_when_a_person_resets_a_breaker_then_comes_out_as_it_was(desk: Desk) -> None:
+    bench = desk.bench
+    bench.playbook(RESTART.replace("cooldown: 2h", "cooldown: 0s"))
+    bench.playbook("policy: site\nbreaker: {percent: 99, of: all, within: 6h, or_failures: 1}\n", "site.policy.yaml")
+    bench.start(fleets={"all": {"kind": "container", "size": 500}})
+    ineffective(bench)
+    leaks(bench)
+    bench.after("30m")
+    leaks(bench)
+    bench.engine.reset_breaker("site", "alice", "a bad release, withdrawn")
+    bench.engine.work()
+    bench.after("1h")
+    ends(bench)
+    bench.after("1h")
+
+    text = desk.check(desk.record())
+
+    assert "resets: alice" in text
+    assert "waits: breaker" in text
+
+
+def test_recording_of_a_playbook_that_observes_when_played_then_comes_out_as_it_was(desk: Desk) -> None:
+    desk.bench.playbook(RESTART.replace("playbook: restart", "playbook: restart\nmode: observe"))
+    desk.bench.start()
+    succeeded(desk.bench)
+
+    text = desk.check(desk.record())
+
+    assert "ends: observed" in text
+
+
+def test_recording_when_two_playbooks_restart_one_container_then_tells_both(desk: Desk) -> None:
+    bench = desk.bench
+    bench.playbook(RESTART)
+    bench.playbook(RESTART.replace("playbook: restart", "playbook: other").replace("hold: 10m", "hold: 12m"), "b.yaml")
+    bench.start()
+    bench.sees("held", 70_000)
+    bench.sees("ratio", 0.3)
+    leaks(bench)
+    bench.after("20m")
+    leaks(bench)
+    bench.after("2h")
+    ends(bench)
+    bench.after("1h")
+    which = [row["playbook"] for row in bench.runs()].index("other")
+
+    text = desk.check(desk.record(which))
+
+    assert "playbook: other" in text
+
+
 def test_recording_when_numbers_differ_from_alert_to_alert_then_each_has_its_own(desk: Desk) -> None:
     bench = desk.bench
     bench.playbook(RESTART)
