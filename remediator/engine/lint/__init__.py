@@ -86,7 +86,7 @@ def lint(
         found += lint_ladder(written)
         found += lint_silences(written, can_ask=can_ask)
         if alerts is not None:
-            found += lint_against_rules(written, alerts, label_map)
+            found += lint_against_rules(written, alerts, actions, label_map)
     found += lint_targets(playbooks, actions, label_map)
     for document in loaded.documents:
         found += _lint_policy(document)

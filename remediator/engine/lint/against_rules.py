@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
-from remediator.core.action import JsonValue
+from remediator.core.action import ALL_LABELS, Action, JsonValue
 from remediator.core.matcher import Matcher
 from remediator.core.playbook import Case, LabelMap
 from remediator.core.policy import Mode
+from remediator.core.render import ParamTemplate
 from remediator.engine.lint.advice import Lint, LintCode, Written
 from remediator.engine.lint.matching import by_label, can_hold, possible_values
-from remediator.engine.lint.reading import Read, reads
+from remediator.engine.lint.reading import Read, labels_in, reads
 from remediator.errors import MissingValueError, TemplateError
 from remediator.loading.promql import ABSENT, Values
 from remediator.loading.rules import AlertRule, Rules
@@ -76,8 +78,14 @@ def _all_hold(matchers: Iterable[Matcher], value: str) -> bool:
     return all(matcher.matches({matcher.label: value}) for matcher in matchers)
 
 
-def lint_against_rules(written: Written, alerts: KnownAlerts, label_map: LabelMap) -> Iterator[Lint]:
-    """Playbooks and cases that no rule triggers, and labels that the rules which do trigger them do not give."""
+def lint_against_rules(
+    written: Written, alerts: KnownAlerts, actions: Mapping[str, Action[Any]], label_map: LabelMap
+) -> Iterator[Lint]:
+    """Playbooks and cases that no rule triggers, and labels that the rules which do trigger them do not give.
+
+    Args:
+        actions: the registry, for what params are where they are left out.
+    """
     playbook = written.playbook
     shared = by_label(playbook.match)
     if not can_hold(shared):  # told as such
@@ -100,7 +108,8 @@ def lint_against_rules(written: Written, alerts: KnownAlerts, label_map: LabelMa
         if not taking and case.match:
             yield _no_rule_for_case(written, alerts, index, fitting, given)
         elif case.ignore is None and case.mode is not Mode.DISABLED:
-            yield from _not_kept(written, alerts, index, case, taking, label_map)
+            every = (*reads(written, index, case), *_defaults(written, index, case, actions))
+            yield from _not_kept(written, alerts, every, taking, label_map)
 
 
 def _no_rule(
@@ -149,15 +158,26 @@ def _why_not(alerts: KnownAlerts, rule: AlertRule, matcher: Matcher) -> str:
     return f"in the alerts of {rule.name} ({rule.place}) {matcher.label} is {shown}, and it wants {matcher}"
 
 
+def _defaults(written: Written, index: int, case: Case, actions: Mapping[str, Action[Any]]) -> Iterator[Read]:
+    """Params that a step leaves out and that are read from the alert all the same."""
+    for place, step in enumerate(case.steps):
+        action = actions.get(step.action)
+        for name, default in (action.param_defaults if action is not None else {}).items():
+            if name not in step.params and default != ALL_LABELS:
+                template = ParamTemplate.parse(default)
+                yield Read(
+                    path=written.path(index, "steps", place),
+                    labels=frozenset(labels_in(template.names)),
+                    action=step.action,
+                    template=template,
+                    condition=step.condition,
+                )
+
+
 def _not_kept(
-    written: Written,
-    alerts: KnownAlerts,
-    index: int,
-    case: Case,
-    taking: Sequence[AlertRule],
-    label_map: LabelMap,
+    written: Written, alerts: KnownAlerts, every: Iterable[Read], taking: Sequence[AlertRule], label_map: LabelMap
 ) -> Iterator[Lint]:
-    for read in reads(written, index, case):
+    for read in every:
         if read.template is not None:
             for rule in taking:
                 if missing := _missing(read, rule, alerts, label_map):
@@ -178,8 +198,9 @@ def _not_kept(
 
 
 def _lint_label(written: Written, read: Read, rule: AlertRule, label: str, what: str) -> Lint:
+    which = f"for the {label}" if label in ("host", "cluster", "node") else label
     message = (
-        f"the alerts of {rule.name} ({rule.place}) have no label {label}, so {what}; keep it in the rule's expression"
+        f"the alerts of {rule.name} ({rule.place}) have no label {which}, so {what}; keep it in the rule's expression"
         " (by, without), or do without it here"
     )
     return written.lint(LintCode.LABEL_NOT_KEPT, message, read.path)

@@ -173,8 +173,6 @@ def _taken_in_parts(label: str, given: Mapping[str, Sequence[Matcher]], earlier:
     )
     for part in parts:
         narrowed = {**given, label: (*own, part)}
-        if can_hold({label: narrowed[label]}) and not any(
-            all(follows(matcher, narrowed) for matcher in case) for case in earlier
-        ):
+        if not any(all(follows(matcher, narrowed) for matcher in case) for case in earlier):
             return False
     return True

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from linting import advise, placed
+from linting import CONTEXT, advise, placed
 
 RULES = """\
 groups:
@@ -150,6 +151,25 @@ def test_label_when_per_names_it_then_it_is_told_where_an_alert_lacks_it(
 ) -> None:
     found = placed(advise(tmp_path, playbook(rest=f"per: [{per}]"), RULES))
     assert found == ([] if is_kept else ["4 label-not-kept"])
+
+
+@pytest.mark.parametrize(
+    ("labels", "host", "is_known"),
+    [
+        pytest.param("gpu, hostname", "", True, id="a label of the label map"),
+        pytest.param("gpu", "", False, id="no label of the label map"),
+        pytest.param("gpu", "gpu-07", True, id="no label, and one host alone"),
+    ],
+)
+def test_host_when_a_step_leaves_it_out_then_it_is_told_where_no_label_says_it(
+    labels: str, host: str, is_known: bool, tmp_path: Path
+) -> None:
+    rules = RULES.partition("      - alert: Open")[0].replace("hostname, gpu", labels)
+    step = "action: docker.restart, params: {container: a}"
+    context = replace(CONTEXT, label_map=replace(CONTEXT.label_map, only_host=host))
+    found = advise(tmp_path, playbook(step=step, rest="per: [gpu]"), rules, context=context)
+    assert placed(found) == ([] if is_known else ["6 label-not-kept"])
+    assert all("have no label for the host" in each.message for each in found.lints)
 
 
 def test_label_when_only_some_rules_trigger_the_case_then_the_others_do_not_count(tmp_path: Path) -> None:
