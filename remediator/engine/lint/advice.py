@@ -59,7 +59,6 @@ class Written:
 
     Attributes:
         playbook: as it acts.
-        acting: its cases that act, each with its number; not those that are ignored or disabled.
     """
 
     def __init__(self, playbook: Playbook, document: Document) -> None:
@@ -70,7 +69,7 @@ class Written:
 
     @property
     def acting(self) -> Iterator[tuple[int, Case]]:
-        """The cases that act, by their numbers."""
+        """Each case that does not leave its alerts alone, with its number."""
         return ((index, case) for index, case in enumerate(self.playbook.cases) if case.ignore is None)
 
     def path(self, index: int, *keys: str | int) -> Path:

@@ -232,6 +232,33 @@ def test_lint_when_a_case_can_fit_nothing_then_says_so(cases: str, expected: lis
     assert codes(tmp_path, text) == expected
 
 
+LADDER = """\
+ladder: {{within: 6h}}
+verify: [{{alert: resolved}}]
+steps:
+  - {{rung: 1, {0}}}
+  - {{rung: 2, {1}}}
+"""
+TELL = "action: notify.send, params: {to: [oncall], title: x}"
+ACT = "action: docker.restart, params: {container: a}"
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "is_odd"),
+    [
+        pytest.param(ACT, ACT, False, id="acts"),
+        pytest.param(ACT, TELL, False, id="a message at the end"),
+        pytest.param(TELL, ACT, True, id="a message before an act"),
+        pytest.param(TELL, TELL, True, id="messages alone"),
+    ],
+)
+def test_ladder_when_a_rung_is_not_verified_then_what_is_above_it_is_told(
+    one: str, two: str, is_odd: bool, tmp_path: Path
+) -> None:
+    text = f"playbook: x\nmatch: [alertname = X]\nper: [host]\nescalate: {{to: [oncall]}}\n{LADDER.format(one, two)}"
+    assert codes(tmp_path, text) == ([LintCode.LADDER_WITHOUT_VERIFY] if is_odd else [])
+
+
 def test_shipped_playbooks_when_loaded_then_have_neither_problems_nor_lints() -> None:
     loaded = load([ROOT / "playbooks"], context=CONTEXT)
     assert [problem.located() for problem in loaded.problems] == []

@@ -192,30 +192,3 @@ def test_matchers_when_they_never_hold_then_that_alone_is_told(tmp_path: Path) -
     assert placed(advise(tmp_path, playbook(never), RULES)) == ["2 matcher-never-holds"]
     cases = "cases:\n  - {name: a, match: [severity = a, severity = b]}\n  - {name: c}\n"
     assert placed(advise(tmp_path, playbook(rest=f"per: [gpu]\n{cases}"), RULES)) == ["6 matcher-never-holds"]
-
-
-LADDER = """\
-ladder: {{within: 6h}}
-verify: [{{alert: resolved}}]
-steps:
-  - {{rung: 1, {0}}}
-  - {{rung: 2, {1}}}
-"""
-TELL = "action: notify.send, params: {to: [oncall], title: x}"
-ACT = "action: docker.restart, params: {container: a}"
-
-
-@pytest.mark.parametrize(
-    ("one", "two", "is_odd"),
-    [
-        pytest.param(ACT, ACT, False, id="acts"),
-        pytest.param(ACT, TELL, False, id="a message at the end"),
-        pytest.param(TELL, ACT, True, id="a message before an act"),
-        pytest.param(TELL, TELL, True, id="messages alone"),
-    ],
-)
-def test_ladder_when_a_rung_is_not_verified_then_what_is_above_it_is_told(
-    one: str, two: str, is_odd: bool, tmp_path: Path
-) -> None:
-    text = f"playbook: x\nmatch: [alertname = X]\nper: [host]\nescalate: {{to: [oncall]}}\n{LADDER.format(one, two)}"
-    assert placed(advise(tmp_path, text)) == (["8 ladder-without-verify"] if is_odd else [])

@@ -175,3 +175,10 @@ def test_playbooks_when_there_are_many_then_only_those_that_may_meet_are_compare
     written = [Written(playbook, documents[playbook.line]) for playbook in loaded.playbook_set.playbooks]
     assert together.lint_targets(written, REGISTRY, CONTEXT.label_map) == []
     assert compared <= most
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_action_when_it_touches_something_then_its_params_say_by_which_names(name: str) -> None:
+    model = REGISTRY[name].params_model
+    assert {*model.target_params} <= model.model_fields.keys()
+    assert bool(model.target_params) is name.startswith("docker.")
