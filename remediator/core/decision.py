@@ -31,8 +31,11 @@ IN_LINE = timedelta(minutes=10)
 _OF_OTHERS = frozenset({Reason.BUSY_TARGET.value, Reason.CONCURRENCY.value})
 """What a run waits for only while others act."""
 
-_LUCK = frozenset({MessageKind.LEASE_KEPT.value, MessageKind.UNDO_FAILED.value, MessageKind.DRIFTED.value})
-"""Messages about how the world answered."""
+_LUCK = frozenset(
+    kind.value
+    for kind in (MessageKind.LEASE_KEPT, MessageKind.UNDO_FAILED, MessageKind.DRIFTED, MessageKind.STILL_FIRING)
+)
+"""Messages about how the world answered, or went on."""
 
 _ACTED = frozenset({"succeeded", "unchanged", "failed", "ineffective", "unverified", "unknown"})
 """Ends of a run that did what it had decided."""
