@@ -172,6 +172,15 @@ def test_host_when_a_step_leaves_it_out_then_it_is_told_where_no_label_says_it(
     assert all("have no label for the host" in each.message for each in found.lints)
 
 
+def test_params_when_they_are_written_or_need_no_label_then_their_defaults_are_not_missed(tmp_path: Path) -> None:
+    rules = "groups: [{name: g, rules: [{alert: Hot, expr: sum by (gpu) (temp)}]}]\n"
+    for step in (
+        "action: docker.restart, params: {container: a, host: gpu-07}",
+        "action: alertmanager.silence, params: {duration: 1h}",
+    ):
+        assert placed(advise(tmp_path, playbook(step=step, rest="per: [gpu]"), rules)) == []
+
+
 def test_label_when_only_some_rules_trigger_the_case_then_the_others_do_not_count(tmp_path: Path) -> None:
     step = 'action: noop, params: {note: "{{ labels.container_name }}"}'
     assert placed(advise(tmp_path, playbook("alertname = Hot, severity = critical", step), RULES)) == []
