@@ -35,7 +35,7 @@ class Heard:
 
     Attributes:
         id: its row in the inbox.
-        members: label key → whether it fires.
+        members: label key → whether it fires, in the order in which they stood in it: the first one opens the subject.
         n_truncated: how many more alerts its group had.
     """
 

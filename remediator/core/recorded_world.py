@@ -196,7 +196,7 @@ class _Builder:
         for calls in self._by_step():
             first = calls[0].event
             action = str(first.data["action"])
-            fails = [one for call in calls for one in self._how(call, calls)]
+            fails = _counted([one for call in calls for one in self._how(call, calls)])
             at = min(
                 _floor(first.at), _floor(last.get(action, self._begins) + SECOND if action in last else self._begins)
             )
@@ -385,7 +385,7 @@ class _Builder:
         gap = next((gap for gap in self._gaps if call.event.at <= gap[1] and gap[1] <= call.end.at), None)
         is_message = call.step is None or call.step.is_message
         if gap is not None and not is_message:
-            start, end = (_floor(moment) for moment in gap)
+            start, end = _floor(max(gap[0], call.event.at)), _floor(gap[1])
             self.told_gaps.add(gap)
             yield Restarts(down=max(end - start, timedelta(0)), during=str(data["action"]))
             if reason is Reason.DID_NOT_HAPPEN:
@@ -407,6 +407,18 @@ class _Builder:
             self.notes.append(
                 f"{call.event.target} was replaced between the verdict and the act: a story cannot say so."
             )
+
+
+def _counted(fails: Sequence[tuple[str, int] | Restarts]) -> list[tuple[str, int] | Restarts]:
+    """Failures of one kind in a row as one, with their number."""
+    found: list[tuple[str, int] | Restarts] = []
+    for one in fails:
+        last = found[-1] if found else None
+        if isinstance(one, tuple) and isinstance(last, tuple) and last[0] == one[0]:
+            found[-1] = (one[0], last[1] + one[1])
+        else:
+            found.append(one)
+    return found
 
 
 def value_of(condition: Condition, seen: Seen, detail: str) -> tuple[float, ...] | Nothing:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import groupby
 from typing import Any
 
 from remediator.core.event import Event, EventType
@@ -22,6 +23,7 @@ from remediator.core.scenario import (
     Deed,
     Person,
     Restarts,
+    Says,
     ScenarioAlert,
     Sees,
     StoryEvent,
@@ -133,21 +135,16 @@ def _rank(event: StoryEvent) -> tuple[timedelta, int]:
 
 
 def _together(events: Iterable[StoryEvent]) -> Iterable[StoryEvent]:
-    """Numbers that are seen from a moment on stand beside what happens then."""
-    held: list[Sees] = []
-    at = timedelta(0)
-    for event in events:
-        if held and event.at != at:
-            yield StoryEvent(at=at, line=0, sees=tuple(held))
-            held = []
-        at = event.at
-        if event.what is None:
-            held += event.sees
-            continue
-        yield replace(event, sees=tuple(held))
-        held = []
-    if held:
-        yield StoryEvent(at=at, line=0, sees=tuple(held))
+    """Numbers that are seen from a moment on stand beside what is delivered then, else beside what happens."""
+    for at, group in groupby(events, key=lambda event: event.at):
+        of_moment = list(group)
+        sees = tuple(one for event in of_moment for one in event.sees)
+        told = [event for event in of_moment if event.what is not None]
+        beside = next((n for n, event in enumerate(told) if isinstance(event.what, Says)), 0)
+        if not told:
+            yield StoryEvent(at=at, line=0, sees=sees)
+        for n, event in enumerate(told):
+            yield replace(event, sees=sees if n == beside else ())
 
 
 # -- people ------------------------------------------------------------------------------------------------------------
@@ -196,7 +193,9 @@ def _restarts(record: Record, begins: datetime, furnished: Furnished) -> list[St
     for start, end in record.gaps:
         if end < begins or start > record.until or (start, end) in furnished.told_gaps:
             continue
-        start, end = start.replace(microsecond=0), end.replace(microsecond=0)
+        # It says only now and then that it is alive; what it did later shows that it still was.
+        alive = (event.at for event in record.events if event.run_id and start < event.at < end)
+        start, end = max([start, *alive]).replace(microsecond=0), end.replace(microsecond=0)
         is_start = any(
             event.type is EventType.ENGINE_STARTED and abs(event.at - end) < 5 * SECOND for event in record.events
         )

@@ -161,7 +161,7 @@ def _record(conn: Connection, group: Cast, now: datetime, expire_after: timedelt
         run_ids=group.run_ids,
         events=tuple(about[seq].event for seq in sorted(about)),
         heard=heard,
-        alerts=alerts,
+        alerts={key: alerts[key] for one in heard for key in one.members},
         has_edited_annotations=is_edited,
         episodes={one.id: one.label_key for one in episodes},
         gaps=tuple((utc_time(start), utc_time(end)) for start, end in life["gaps"]),

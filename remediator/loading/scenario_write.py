@@ -125,13 +125,13 @@ def _world(world: World) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if world.docker:
         found["docker"] = {
-            host: containers
+            host: _Raw(containers)
             if isinstance(containers, str)
-            else {name: keys if isinstance(keys, str) else _container(keys) for name, keys in containers.items()}
+            else {name: _Raw(keys) if isinstance(keys, str) else _container(keys) for name, keys in containers.items()}
             for host, containers in world.docker.items()
         }
     if world.alertmanager:
-        found["alertmanager"] = world.alertmanager
+        found["alertmanager"] = _Raw(said) if isinstance(said := world.alertmanager, str) else said
     return found
 
 
