@@ -57,7 +57,11 @@ def record(
         for line in text.splitlines():
             say(line)
     else:
-        out.write_text(text, encoding="utf-8")
+        try:
+            with out.open("x", encoding="utf-8") as file:
+                file.write(text)
+        except OSError as error:
+            raise RequestError(f"{out} cannot be written: {error.strerror}") from error
         say(f"written: {out}; play it: remediator test {out}")
     for note in made.notes if out is not None else ():
         complain(note)
