@@ -418,7 +418,8 @@ class App:
             on_beat=self._beat,
             note_bug=recorder.note_bug,
         )
-        self._watch_gauges()
+        if not is_alone:  # nobody scrapes it
+            self._watch_gauges()
 
     def _make_reconciler(self, readers: Mapping[str, AlertmanagerReader]) -> Reconciler | None:
         if not readers:
@@ -884,6 +885,10 @@ class App:
         """How many errors it met that nobody foresaw."""
         samples = [one for family in self.metrics.unexpected_errors.collect() for one in family.samples]
         return int(sum(one.value for one in samples if one.name.endswith("_total")))
+
+    def note_steady(self, until: datetime | None) -> None:
+        """See ``Conditions.steady_until``."""
+        self.conditions.steady_until = until
 
     def note_alive(self) -> None:
         """See ``Life.note_alive``."""

@@ -16,6 +16,9 @@ from remediator.core.outcome import Outcome
 LOOK_EVERY = timedelta(seconds=15)
 """Between two looks: a scrape interval."""
 
+_LONGEST = timedelta(days=1)
+"""Between two looks at most; a multiple of ``LOOK_EVERY``, from which the times of looks are counted on."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watched:
@@ -99,11 +102,31 @@ def conclude(watched: Sequence[Watched]) -> Outcome | None:
     return Outcome.UNKNOWN if is_unknown else Outcome.FAILED
 
 
+def look_every(now: datetime, steady_until: datetime | None) -> timedelta:
+    """How long to wait for the next look that can see something new: a multiple of ``LOOK_EVERY``.
+
+    Args:
+        steady_until: no condition changes before; None = none will ever.
+    """
+    if steady_until is None:
+        return _LONGEST
+    return max(1, -((now - steady_until) // LOOK_EVERY)) * LOOK_EVERY
+
+
 def next_look_at(
-    checks: Sequence[Check], watched: Sequence[Watched], ended_at: datetime, now: datetime, elapsed: Elapsed
+    checks: Sequence[Check],
+    watched: Sequence[Watched],
+    ended_at: datetime,
+    now: datetime,
+    elapsed: Elapsed,
+    every: timedelta = LOOK_EVERY,
 ) -> datetime:
-    """When to look again. The subject's end wakes the run by itself: only its time is waited for."""
-    waits = [timedelta(days=1)]
+    """When to look again. The subject's end wakes the run by itself: only its time is waited for.
+
+    Args:
+        every: so often a condition is asked, beside the times at which it decides something (``look_every``).
+    """
+    waits = [_LONGEST]
     gone = elapsed(ended_at)
     for check, one in zip(checks, watched, strict=True):
         if one.is_decided:
@@ -113,7 +136,7 @@ def next_look_at(
             continue
         waits.append(check.within - gone)
         if check.condition is not None:
-            waits.append(LOOK_EVERY)
+            waits.append(every)
         if one.met_since is not None:
             waits.append(check.holds - elapsed(one.met_since))
     return now + max(min(waits), timedelta(milliseconds=1))

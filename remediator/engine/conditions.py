@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from remediator.clients.ports import PrometheusReader
 from remediator.core.condition import Condition, Reading
@@ -30,6 +31,9 @@ SLOW_S = 1.0
 REST_S = 5.0
 """A server that failed so slowly is not asked again before: thousands of waiting runs must not stand in line for it,
 while other runs need the workers. Below the 15 s between two looks, so that each look of a run is a question."""
+
+ANY_TIME = datetime.min.replace(tzinfo=UTC)
+"""What a Prometheus gives may change at any time; only who tells a story knows better."""
 
 PROBE_EVERY_S = 60.0
 
@@ -66,6 +70,9 @@ class Conditions:
         prometheus: server by name.
         metrics: where it shows which servers answer; None in a dry run.
         is_alone: asks in the caller's thread: for readers in memory, which answer at once.
+
+    Attributes:
+        steady_until: what any condition gives does not change before; None = never again.
     """
 
     def __init__(
@@ -75,6 +82,7 @@ class Conditions:
         self._servers = {name: _Server(name=name, reader=reader) for name, reader in prometheus.items()}
         self._metrics = metrics
         self._lock = threading.Lock()
+        self.steady_until: datetime | None = ANY_TIME
 
     def ask(self, server: str, conditions: Sequence[Condition]) -> tuple[Reading, ...]:
         """What each condition's query gives now. All are asked at the same time; raises nothing.

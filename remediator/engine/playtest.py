@@ -95,6 +95,7 @@ class Engine(Protocol):
     def work(self) -> datetime | None: ...
     def accept(self, raw: RawDelivery) -> Any: ...
     def halt(self) -> None: ...
+    def note_steady(self, until: datetime | None) -> None: ...
     def note_alive(self) -> None: ...
     def dues(self) -> Mapping[str, datetime]: ...
     def asks_at(self) -> datetime | None: ...
@@ -268,6 +269,7 @@ class _Story:
         """Line of the story, and the action in whose midst the engine is to be killed."""
         self.events: list[RecordedEvent] = []
         self.line = scenario.line
+        self._steady_until: datetime | None = file.begins
         self._furnish()
 
     # -- the story
@@ -277,11 +279,13 @@ class _Story:
         self._start()
         for event in self._scenario.story:
             self.line = event.line
+            self._let_stand(self._stage.file.begins + event.at)
             self._go_to(self._stage.file.begins + event.at)
             self._quiet_since, self._n_busy = self._clock.moment, 0
             self._n_done.clear()
             self._happen(event)
         self.line = self._scenario.line
+        self._let_stand(None)
         self._go_on()
         self._check_that_all_was_met()
 
@@ -291,6 +295,12 @@ class _Story:
             self._read_events()
             self._engine.halt()
             self._engine = None
+
+    def _let_stand(self, until: datetime | None) -> None:
+        """Nothing that conditions give changes before this moment: looks that can see nothing new are left out."""
+        self._steady_until = until
+        if self._engine is not None:
+            self._engine.note_steady(until)
 
     def _go_to(self, until: datetime) -> None:
         """Let the engine do what is due before a moment, and stand there."""
@@ -451,6 +461,7 @@ class _Story:
         settings = stage.settings.model_copy(update={"store_url": f"sqlite:///{stage.folder}/scenario/r.db"})
         engine = stage.workshop.build(settings, self._world.clients(), self._clock, stage.loaded)
         engine.prepare()
+        engine.note_steady(self._steady_until)
         self._engine = engine
 
     def _kill(self, down: timedelta) -> None:

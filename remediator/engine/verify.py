@@ -23,6 +23,7 @@ from remediator.core.verification import (
     after_look,
     conclude,
     is_settled,
+    look_every,
     next_look_at,
     says_something_new,
 )
@@ -69,6 +70,7 @@ class Verifier:
             for check, one, is_due in zip(checks, before, due, strict=True)
         )
         outcome = conclude(after)
+        every = look_every(now.now, self._conditions.steady_until)
         # What the alert says stands in its deliveries.
         is_news = any(
             check.condition is not None and says_something_new(*pair)
@@ -76,7 +78,7 @@ class Verifier:
         )
         if is_news or outcome is not None:
             self._store.write(lambda tx: self._record(tx, run, step_key, after, outcome, now.now))
-        return None if outcome is not None else next_look_at(checks, after, since, now.now, elapsed)
+        return None if outcome is not None else next_look_at(checks, after, since, now.now, elapsed, every)
 
     def _looks(self, run: Run, checks: Sequence[Check], now: Situation) -> list[Look]:
         conditions = [check.condition for check in checks if check.condition is not None]

@@ -20,6 +20,7 @@ from remediator.core.verification import (
     after_look,
     conclude,
     is_settled,
+    look_every,
     next_look_at,
     says_something_new,
 )
@@ -368,3 +369,37 @@ def test_after_look_when_there_is_no_value_or_a_bad_one_then_it_is_not_done(
 
 def test_look_every_when_read_then_it_is_a_scrape_interval() -> None:
     assert timedelta(seconds=15) == LOOK_EVERY
+
+
+@pytest.mark.parametrize(
+    ("steady_s", "every_s"),
+    [
+        pytest.param(-3600, 15, id="it may have changed already"),
+        pytest.param(0, 15, id="it may change now"),
+        pytest.param(15, 15, id="at the next look"),
+        pytest.param(16, 30, id="just after the next look: the one after that sees it"),
+        pytest.param(600, 600, id="at a later look"),
+        pytest.param(601, 615, id="between two"),
+        pytest.param(None, 86_400, id="never"),
+    ],
+)
+def test_look_every_when_nothing_changes_before_a_moment_then_the_first_look_after_it_is_next(
+    steady_s: int | None, every_s: int
+) -> None:
+    until = None if steady_s is None else END + timedelta(seconds=steady_s)
+
+    assert look_every(END, until) == timedelta(seconds=every_s)
+
+
+def test_look_every_when_anything_may_change_at_any_time_then_is_a_scrape_interval() -> None:
+    assert look_every(END, datetime.min.replace(tzinfo=UTC)) == LOOK_EVERY
+
+
+def test_next_look_when_little_is_looked_at_then_what_decides_something_is_looked_at_all_the_same() -> None:
+    check = Check(condition=NUMBER, holds=timedelta(minutes=2), within=timedelta(minutes=9))
+
+    def next_after(one: Watched) -> timedelta:
+        return next_look_at([check], [one], END, END, lambda moment: END - moment, timedelta(hours=1)) - END
+
+    assert next_after(Watched(seen=NOT)) == check.within
+    assert next_after(Watched(seen=MET, met_since=END)) == check.holds
