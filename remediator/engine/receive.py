@@ -266,6 +266,8 @@ class Intake:
         """
         with self._store.read() as conn:
             waiting = inbox.unhandled(conn, 50)
+        if not waiting:
+            return 0
         batch: list[_Unhandled] = []
         n_alerts = 0
         for stored in waiting:

@@ -57,6 +57,9 @@ class Store:
     def __init__(self, path: Path, lock: StoreLock, engine: Engine, *, is_scratch: bool = False) -> None:
         self._lock = lock
         self._reading = reading_engine(path)
+        self._is_scratch = is_scratch
+        self._kept: Connection | None = None
+        """The one reader of a scratch store, where nobody reads with it: one thread alone needs no more."""
         self._writer = Writer(engine, path, on_reopen=self._reading.dispose, is_scratch=is_scratch)
         self._health_gate = threading.Lock()
         self._health = "ok"
@@ -95,8 +98,23 @@ class Store:
         Raises:
             StoreUnavailableError: the file cannot be read.
         """
+        if self._is_scratch:
+            kept, self._kept = self._kept or self._reading.connect(), None
+            begin = driver(kept).execute("BEGIN")
+            try:
+                yield kept
+            finally:
+                begin.execute("ROLLBACK")
+                self._keep(kept)
+            return
         with _snapshot(self._reading) as connection:
             yield connection
+
+    def _keep(self, reader: Connection) -> None:
+        if self._kept is None:
+            self._kept = reader
+        else:
+            reader.close()
 
     def is_ok(self) -> str:
         """ "ok", or what is wrong: whether a small write can be committed and synced now."""
@@ -108,6 +126,8 @@ class Store:
 
     def close(self) -> None:
         """Finish what waits, close, let the lock go. Later writes are refused; a second closing changes nothing."""
+        if self._kept is not None:
+            self._kept.close()
         self._reading.dispose()  # the connection that closes last removes the WAL, and a reader may not
         self._writer.close()
         self._reading.dispose()

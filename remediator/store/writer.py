@@ -205,7 +205,8 @@ class Writer:
         failures: dict[int, BaseException] = {}
         try:
             conn = self._connected()
-            conn.exec_driver_sql("BEGIN IMMEDIATE")
+            conn.begin()  # SQLAlchemy's own, which says nothing to the driver
+            driver(conn).execute("BEGIN IMMEDIATE")
             head: tuple[int, str] | None = None
             for place, job in enumerate(jobs):
                 head = self._run_job(conn, job, place, head, answers, failures)
