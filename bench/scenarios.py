@@ -61,8 +61,8 @@ def measure(session: Session) -> Section:
     section.figures["each_ms"] = round(each_ms, 1)
     section.limits.append(
         "Each scenario is an engine of its own with a store of its own, in memory, and every step of it the real one:"
-        f" {each_ms:.0f} ms in one process, a third of them to start it, the rest a transaction for each step. Many runs"
-        " at once and days of waiting cost most. More CPUs lift it; importing the program is paid once."
+        f" {each_ms:.0f} ms in one process, a third of them to start it, the rest a transaction for each step. Many"
+        " runs at once and days of waiting cost most. More CPUs lift it; importing the program is paid once."
     )
     return section
 
