@@ -236,10 +236,7 @@ Says = Mapping[Condition, str]
 
 def _say(plan: Plan, conditions: Conditions) -> Says:
     """Ask every condition that would be asked later: a query that gives nothing now gives nothing then."""
-    checks = (*plan.verify, *(check for step in plan.steps for check in step.verify))
-    wanted = [*plan.require, *(check.condition for check in checks if check.condition is not None)]
-    wanted += [condition for step in plan.steps if step.undo is not None for condition in step.undo.require]
-    wanted = list(dict.fromkeys(wanted))
+    wanted = list(dict.fromkeys(plan.conditions))
     readings = conditions.ask(plan.prometheus, wanted)
     return {one: look(one, reading)[1] for one, reading in zip(wanted, readings, strict=True)}
 

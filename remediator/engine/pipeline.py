@@ -11,7 +11,7 @@ here: a hold, a wait, a retry, a verification is a due time. Killed anywhere, th
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import assert_never
@@ -372,12 +372,6 @@ class Pipeline:
             self._recorder.append_to_run(tx, plan, run.n_events + 1, EventType.PLAN_MADE, now, data)
 
         self._store.write(work)
-
-    def _append(self, run: Run, kind: EventType, data: Mapping[str, JsonValue], *, outcome: str = "") -> None:
-        now = self._clock.now()
-        self._store.write(
-            lambda tx: self._recorder.append_to_run(tx, run.plan, run.n_events + 1, kind, now, data, outcome=outcome)
-        )
 
     # -- waiting
 
