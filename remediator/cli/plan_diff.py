@@ -44,7 +44,7 @@ def _print_alert(item: Mapping[str, Any]) -> None:
         fold(f"~ {_name(match)}: different", 2, "bold yellow")
         fold(f"subject {value_text(match['per'])}", 4, "dim")
         for change in match["changes"]:
-            _print_change(change["what"], change["was"], change["will_be"])
+            _print_change(change["what"], change["was"], change["would_be"])
     if item["n_same"]:
         say()
         fold(f"= {item['n_same']} the same", 2, "dim")
@@ -65,9 +65,9 @@ def _print_new(match: Mapping[str, Any]) -> None:
         fold_beside(f"    {number}. ", f"{rung}{step['name']}: {step['describes']}")
 
 
-def _print_change(what: str, was: object, will_be: object) -> None:
+def _print_change(what: str, was: object, would_be: object) -> None:
     """On one line where there is room for it, else below each other."""
-    before, after = _text(was), _text(will_be)
+    before, after = _text(was), _text(would_be)
     line = f"{what}: {before} → {after}"
     if len(line) + 4 <= console().width:
         fold(line, 4)

@@ -21,38 +21,38 @@ _SAYS_VALUES = frozenset({"require", "targets"})
 Key = tuple[str, str, tuple[tuple[str, str], ...]]
 
 
-def difference(was: Mapping[str, Any], will_be: Mapping[str, Any]) -> dict[str, Any]:
+def difference(was: Mapping[str, Any], would_be: Mapping[str, Any]) -> dict[str, Any]:
     """Compare two dry runs of one delivery.
 
     Args:
         was: with the running set.
-        will_be: with the other one.
+        would_be: with the other one.
 
     Returns:
         ``differs``; ``alerts``, each with ``new`` (runs as ``dry_run`` shows them), ``gone`` (which, and why not any
-        more), ``different`` (which, and ``changes``: what, was, will_be; None = not there) and ``n_same``; and
+        more), ``different`` (which, and ``changes``: what, was, would_be; None = not there) and ``n_same``; and
         ``bad_alerts``.
     """
-    alerts = [_alert(before, after) for before, after in zip(was["alerts"], will_be["alerts"], strict=True)]
+    alerts = [_alert(before, after) for before, after in zip(was["alerts"], would_be["alerts"], strict=True)]
     return {
         "differs": any(alert["new"] or alert["gone"] or alert["different"] for alert in alerts),
         "alerts": alerts,
-        "bad_alerts": will_be["bad_alerts"],
+        "bad_alerts": would_be["bad_alerts"],
     }
 
 
-def _alert(was: Mapping[str, Any], will_be: Mapping[str, Any]) -> dict[str, Any]:
+def _alert(was: Mapping[str, Any], would_be: Mapping[str, Any]) -> dict[str, Any]:
     before = {_key(match): match for match in was["matches"]}
-    after = {_key(match): match for match in will_be["matches"]}
+    after = {_key(match): match for match in would_be["matches"]}
     both = [(match, after[key]) for key, match in before.items() if key in after]
     changes = [(match, _changes(_decided(match), _decided(other))) for match, other in both]
     different = [{**_which(match), "changes": found} for match, found in changes if found]
-    shown = {name: will_be[name] for name in ("labels", "fingerprint", "status", "problem") if name in will_be}
+    shown = {name: would_be[name] for name in ("labels", "fingerprint", "status", "problem") if name in would_be}
     return {
         **shown,
         "new": [match for key, match in after.items() if key not in before],
         "gone": [
-            {**_which(match), "why": _why_gone(match, will_be)} for key, match in before.items() if key not in after
+            {**_which(match), "why": _why_gone(match, would_be)} for key, match in before.items() if key not in after
         ],
         "different": different,
         "n_same": len(both) - len(different),
@@ -67,12 +67,12 @@ def _which(match: Mapping[str, Any]) -> dict[str, Any]:
     return {name: match[name] for name in ("playbook", "case", "per")}
 
 
-def _why_gone(match: Mapping[str, Any], will_be: Mapping[str, Any]) -> list[str]:
+def _why_gone(match: Mapping[str, Any], would_be: Mapping[str, Any]) -> list[str]:
     name = match["playbook"]
-    for other in will_be["not_matched"]:
+    for other in would_be["not_matched"]:
         if other["playbook"] == name:
             return list(other["why"])
-    for other in will_be["matches"]:
+    for other in would_be["matches"]:
         if other["playbook"] == name and other["case"] != match["case"]:
             return [f"its case {other['case']} applies" if other["case"] else "none of its cases applies"]
         if other["playbook"] == name:
@@ -110,27 +110,27 @@ def _rules(answers: Iterable[Mapping[str, str]]) -> dict[str, list[str]]:
     return said
 
 
-def _changes(was: Any, will_be: Any, what: str = "") -> list[dict[str, Any]]:
+def _changes(was: Any, would_be: Any, what: str = "") -> list[dict[str, Any]]:
     """Each place that differs: ``steps.restart.params.container``, and what stands there."""
-    if was == will_be:
+    if was == would_be:
         return []
-    if isinstance(was, Mapping) and isinstance(will_be, Mapping):
-        return _of_parts(was, will_be, what)
-    if isinstance(was, list) and isinstance(will_be, list):
-        before, after = _by_name(was), _by_name(will_be)
+    if isinstance(was, Mapping) and isinstance(would_be, Mapping):
+        return _of_parts(was, would_be, what)
+    if isinstance(was, list) and isinstance(would_be, list):
+        before, after = _by_name(was), _by_name(would_be)
         if before is not None and after is not None:
             order, new_order = ([name for name in one if name in before and name in after] for one in (before, after))
-            moved = [{"what": f"{what} in order", "was": order, "will_be": new_order}] if order != new_order else []
+            moved = [{"what": f"{what} in order", "was": order, "would_be": new_order}] if order != new_order else []
             return [*_of_parts(before, after, what), *moved]
-    return [{"what": what, "was": was, "will_be": will_be}]
+    return [{"what": what, "was": was, "would_be": would_be}]
 
 
-def _of_parts(was: Mapping[str, Any], will_be: Mapping[str, Any], what: str) -> list[dict[str, Any]]:
-    names = [*was, *(name for name in will_be if name not in was)]
+def _of_parts(was: Mapping[str, Any], would_be: Mapping[str, Any], what: str) -> list[dict[str, Any]]:
+    names = [*was, *(name for name in would_be if name not in was)]
     return [
         change
         for name in names
-        for change in _changes(was.get(name), will_be.get(name), f"{what}.{name}" if what else name)
+        for change in _changes(was.get(name), would_be.get(name), f"{what}.{name}" if what else name)
     ]
 
 

@@ -422,14 +422,14 @@ def test_plan_when_a_playbook_has_limits_and_people_then_shows_them(monkeypatch:
 
 
 CHANGES: list[dict[str, Any]] = [
-    {"what": "hold", "was": "10m", "will_be": "20m"},
-    {"what": "steps.restart.params.stop_timeout", "was": None, "will_be": "5m"},
-    {"what": "steps.tell", "was": {"name": "tell", "describes": "tell oncall"}, "will_be": None},
-    {"what": "steps.restart.if", "was": "", "will_be": "labels.x"},
+    {"what": "hold", "was": "10m", "would_be": "20m"},
+    {"what": "steps.restart.params.stop_timeout", "was": None, "would_be": "5m"},
+    {"what": "steps.tell", "was": {"name": "tell", "describes": "tell oncall"}, "would_be": None},
+    {"what": "steps.restart.if", "was": "", "would_be": "labels.x"},
     {
         "what": "verdict.rules.cooldown",
         "was": ["allow: docker:gpu-07/trainer-0 was last disrupted by playbook x 45m ago, cooldown 30m"],
-        "will_be": ["wait (cooldown): docker:gpu-07/trainer-0 was last disrupted by playbook x 45m ago, cooldown 1h"],
+        "would_be": ["wait (cooldown): docker:gpu-07/trainer-0 was last disrupted by playbook x 45m ago, cooldown 1h"],
     },
 ]
 DIFFERENCE: dict[str, Any] = {

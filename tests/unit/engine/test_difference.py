@@ -144,7 +144,7 @@ def test_difference_when_something_was_decided_otherwise_then_it_says_where_and_
 
     (alert,) = found["alerts"]
     (different,) = alert["different"]
-    assert [(change["what"], change["was"], change["will_be"]) for change in different["changes"]] == changes
+    assert [(change["what"], change["was"], change["would_be"]) for change in different["changes"]] == changes
     assert (found["differs"], alert["new"], alert["gone"], alert["n_same"]) == (True, [], [], 0)
 
 
