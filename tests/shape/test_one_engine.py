@@ -35,8 +35,8 @@ from remediator.loading.scenarios import load_tests
 
 ROOT = Path(__file__).parents[2]
 ENGINE = ROOT / "remediator" / "engine"
-TELL_STORIES = ("playtest.py", "replay.py", "hindsight.py", "cast.py")
-"""What plays or replays on the engine."""
+TELL_STORIES = ("playtest.py", "replay.py", "hindsight.py", "recording.py", "cast.py", "coverage.py", "difference.py")
+"""What plays, replays or records on the engine, and what reads its logs and answers."""
 
 STAGES: dict[str, Callable[..., Any]] = {
     "receive": Receiver.submit,
