@@ -66,7 +66,7 @@ class Life:
         self._store.write(lambda tx: runs.set_control(tx.conn, "life", value))
 
     def note_alive(self) -> None:
-        """As if it had beaten all the time until now, without a write for each 15 seconds: for a clock that is moved."""
+        """As if it had beaten all the time until now, without a write each 15 seconds: for a clock that is moved."""
         with self._lock:
             self._alive_at = self._clock.now()
 
