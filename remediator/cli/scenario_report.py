@@ -164,7 +164,7 @@ class _Meter:
         if self._progress is None:
             columns = (BarColumn(20), TextColumn("{task.completed} of {task.total} scenarios"))
             self._progress = Progress(*columns, console=self._out, transient=True)
-            self._task = self._progress.add_task("", total=self._n)
+            self._task = self._progress.add_task("", total=self._n, completed=self._n_done)
             self._progress.start()
         self._progress.update(self._task, completed=self._n_done)
 
