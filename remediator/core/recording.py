@@ -21,11 +21,11 @@ from remediator.core.recorded_world import Furnished, furnish
 from remediator.core.run import Run, fold
 from remediator.core.scenario import (
     Deed,
+    Fails,
     Person,
     Restarts,
     Says,
     ScenarioAlert,
-    Sees,
     StoryEvent,
     World,
 )
@@ -128,10 +128,9 @@ def _key_of(run: Run, alerts: Mapping[str, ScenarioAlert]) -> str | None:
 
 
 def _rank(event: StoryEvent) -> tuple[timedelta, int]:
-    """What stands before what of one moment: the world, then who acts in it."""
-    order = (type(None), World, Sees, Restarts, Person)
-    kind = type(event.what)
-    return event.at, order.index(kind) if kind in order else len(order)
+    """What stands before what of one moment: the world, then who acts in it, then who dies."""
+    order = (type(None), World, Fails, Person, Says, Restarts)
+    return event.at, order.index(type(event.what))
 
 
 def _together(events: Iterable[StoryEvent]) -> Iterable[StoryEvent]:
@@ -194,7 +193,8 @@ def _restarts(record: Record, begins: datetime, furnished: Furnished) -> list[St
         if end < begins or start > record.until or (start, end) in furnished.told_gaps:
             continue
         # It says only now and then that it is alive; what it did later shows that it still was.
-        alive = (event.at for event in record.events if event.run_id and start < event.at < end)
+        alive = [event.at for event in record.events if event.run_id and start < event.at < end]
+        alive += [one.at for one in record.heard if start < one.at < end]
         start, end = max([start, *alive]).replace(microsecond=0), end.replace(microsecond=0)
         is_start = any(
             event.type is EventType.ENGINE_STARTED and abs(event.at - end) < 5 * SECOND for event in record.events

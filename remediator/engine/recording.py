@@ -10,6 +10,7 @@ Must never: write to the store, or expect what did not happen without saying so.
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -42,6 +43,10 @@ AFTER = timedelta(minutes=5)
 """So long after the last word the other one of a pair may deliver the same."""
 
 MINUTE = timedelta(minutes=1)
+SECOND = timedelta(seconds=1)
+
+SHORT = timedelta(minutes=5)
+"""A story that is over by then is expected by the second."""
 
 ALERTMANAGER = "http://alertmanager:9093"
 """Stands for the site's own: in a story each answers the same."""
@@ -314,7 +319,8 @@ def _rehearse(
     with tempfile.TemporaryDirectory(prefix="remediator-record-") as folder:
         result = next(iter(play_file(file, [scenario], workshop, Path(folder))))
     if result.problem:
-        return replace(scenario, expect=_expected(was)), False, [f"It could not be played: {result.problem}"]
+        problem = re.sub(rf"^{re.escape(file.file)}:\d+: ", "", result.problem, flags=re.MULTILINE)
+        return replace(scenario, expect=_expected(was)), False, [f"It could not be played: {problem}"]
     labels = {name: one.labels for name, one in file.alerts.items()}
     comes = happenings([one.event for one in result.events], file.begins, labels)
     by_then = [one for one in comes if one.at < told.until]
@@ -331,7 +337,8 @@ def _rehearse(
         notes.append("In a story acts take no time: what came after one comes earlier here than it came then.")
     if len(by_then) < len(comes):
         notes.append(f"What is expected from {print_duration(told.until)} on had not happened yet.")
-    return replace(scenario, expect=_expected(comes)), True, notes
+    is_short = all(one.at < SHORT for one in comes)
+    return replace(scenario, expect=_expected(comes, SECOND if is_short else MINUTE)), True, notes
 
 
 def _by_time(happened: Iterable[Happening]) -> list[Happening]:
@@ -352,10 +359,10 @@ def _details(one: Happening) -> dict[str, JsonValue]:
     return found
 
 
-def _expected(happened: Iterable[Happening]) -> tuple[Expectation, ...]:
-    """Each within the minute in which it happened."""
+def _expected(happened: Iterable[Happening], within: timedelta = MINUTE) -> tuple[Expectation, ...]:
+    """Each within the minute, or the second, in which it happened."""
     return tuple(
-        Expectation(at=one.at - one.at % MINUTE, within=MINUTE, kind=one.kind, value=one.value, details=_details(one))
+        Expectation(at=one.at - one.at % within, within=within, kind=one.kind, value=one.value, details=_details(one))
         for one in _by_time(happened)
     )
 

@@ -428,7 +428,21 @@ def engine_away_while_it_looks(bench: Bench) -> None:
     bench.after("1h")
 
 
+def killed_after_a_repeat(bench: Bench) -> None:
+    """Which is the last that shows it alive: the beat before it is older."""
+    bench.sees("held", 70_000)
+    bench.sees("ratio", 0.3)
+    leaks(bench)
+    bench.after("40s", beats=False)
+    leaks(bench)
+    bench.away("10s")
+    bench.after("1h")
+    ends(bench)
+    bench.after("1h")
+
+
 FOR_RESTART = [
+    (killed_after_a_repeat, "at: 40s, restarts: engine, down: 10s"),
     (succeeded, "checkpoint_signal: SIGUSR1"),
     (failed_with_retries, "fails: docker.restart, with: transient, times: 3"),
     (succeeded_after_a_retry, "fails: docker.restart, with: transient"),
