@@ -18,11 +18,12 @@ from rich.console import Console
 from rich.text import Text
 
 from remediator.cli.event_line import about
-from remediator.cli.scenario_lines import at_text, expectation_line, flow, worth_saying
+from remediator.cli.scenario_lines import expectation_line, worth_saying
 from remediator.cli.terminal import console, printable
 from remediator.core.action import JsonValue
 from remediator.core.scenario import Expectation, Happening, Line
 from remediator.core.units import cut
+from remediator.loading.scenario_write import at_text, flow
 
 if TYPE_CHECKING:
     from remediator.engine.playtest import Result

@@ -11,6 +11,7 @@ import os
 import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,9 @@ from remediator.core.scenario import (
 from remediator.core.units import print_duration
 
 WIDTH = 100
+
+MINUTE = timedelta(minutes=1)
+SECOND = timedelta(seconds=1)
 
 _PLAIN = re.compile(r"[A-Za-z_/][\w./@+-]*(?:[ :](?=[\w/])[\w./@+-]*)*")
 """Text that needs no quotes anywhere: it begins with a letter, and no colon or blank in it ends a word."""
@@ -193,8 +197,7 @@ def _value(values: tuple[float, ...] | Nothing) -> Any:
 
 def _expectation(one: Expectation, *, has_alert: bool, has_playbook: bool) -> dict[str, Any]:
     details, found = one.details, dict[str, Any]()
-    text = print_duration(one.at)
-    found["at"] = _Raw(text if one.at or one.within.total_seconds() < 2 else "0m")
+    found["at"] = _Raw(at_text(one.at, one.within))
     found[one.kind.value] = one.value if not one.value.isdigit() else _Raw(one.value)
     told = ["target", "params", "about"] + (["alert"] if has_alert else []) + (["playbook"] if has_playbook else [])
     found |= {name: details[name] for name in told if details.get(name)}
@@ -212,6 +215,17 @@ def _expectation(one: Expectation, *, has_alert: bool, has_playbook: bool) -> di
     return found
 
 
+def at_text(at: timedelta, within: timedelta = MINUTE) -> str:
+    """A time as a test writes it: ``13m`` for any second of that minute, ``13m0s`` for that second alone."""
+    whole = timedelta(seconds=at // SECOND)
+    if within >= MINUTE:
+        whole -= whole % MINUTE
+        return print_duration(whole) if whole else "0m"
+    if whole and not whole % MINUTE:
+        return f"{print_duration(whole)}0s"
+    return print_duration(whole)
+
+
 def _one_or_more(names: Sequence[str]) -> Any:
     return names[0] if len(names) == 1 else list(names)
 
@@ -221,7 +235,7 @@ def _one_or_more(names: Sequence[str]) -> Any:
 
 def _entry(key: str, value: Any, indent: str) -> Iterator[str]:
     """``key: value`` on one line where it fits, else its parts below it."""
-    line = f"{indent}{_scalar(key)}: {_flow(value)}"
+    line = f"{indent}{_scalar(key)}: {flow(value)}"
     if len(line) <= WIDTH or not isinstance(value, Mapping | list | tuple) or not value:
         yield line
         return
@@ -231,12 +245,12 @@ def _entry(key: str, value: Any, indent: str) -> Iterator[str]:
             yield from _entry(name, item, indent + "  ")
     else:
         for item in value:
-            yield f"{indent}  - {_flow(item)}"
+            yield f"{indent}  - {flow(item)}"
 
 
 def _item(entry: Mapping[str, Any], indent: str) -> Iterator[str]:
     """One entry of a list, on one line where it fits."""
-    line = f"{indent}- {_flow(entry)}"
+    line = f"{indent}- {flow(entry)}"
     if len(line) <= WIDTH:
         yield line
         return
@@ -247,12 +261,13 @@ def _item(entry: Mapping[str, Any], indent: str) -> Iterator[str]:
             first = False
 
 
-def _flow(value: Any) -> str:
+def flow(value: Any) -> str:
+    """A value as YAML on one line, which is printable whatever a label holds. Text is quoted where it needs to be."""
     match value:
         case Mapping():
-            return "{" + ", ".join(f"{_scalar(key)}: {_flow(item)}" for key, item in value.items()) + "}"
+            return "{" + ", ".join(f"{_scalar(key)}: {flow(item)}" for key, item in value.items()) + "}"
         case list() | tuple():
-            return "[" + ", ".join(_flow(item) for item in value) + "]"
+            return "[" + ", ".join(flow(item) for item in value) + "]"
         case _:
             return _scalar(value)
 

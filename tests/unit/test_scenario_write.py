@@ -27,7 +27,8 @@ from remediator.core.scenario import (
     Word,
     World,
 )
-from remediator.loading.scenario_write import WIDTH, write_test
+from remediator.loading.document import read_documents
+from remediator.loading.scenario_write import MINUTE, SECOND, WIDTH, at_text, flow, write_test
 from remediator.loading.scenarios import load_tests
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -135,3 +136,61 @@ def test_a_file_when_written_then_no_line_that_can_be_broken_is_long() -> None:
 
     assert max(len(line) for line in text.splitlines()) <= WIDTH
     assert json.loads(json.dumps(YAML(typ="safe").load(text)["playbooks"])) == [f"playbook-{n}.yaml" for n in range(8)]
+
+
+# -- one value, one time -----------------------------------------------------------------------------------------------
+
+
+def read_flow(text: str) -> Any:
+    """A line as our own loader reads it."""
+    documents, problems = read_documents("x.yaml", f"- {text}\n".encode())
+    assert [problem.located() for problem in problems] == []
+    return documents[0].root.plain()[0]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "within", "text"),
+    [
+        pytest.param(0, MINUTE, "0m", id="the first minute"),
+        pytest.param(0, SECOND, "0s", id="the first second"),
+        pytest.param(780, MINUTE, "13m", id="a minute"),
+        pytest.param(802.9, MINUTE, "13m", id="any second of it"),
+        pytest.param(802.9, SECOND, "13m22s", id="a second"),
+        pytest.param(780, SECOND, "13m0s", id="its first second is no minute"),
+        pytest.param(7200, MINUTE, "2h", id="an hour"),
+        pytest.param(7200, SECOND, "2h0s", id="its first second"),
+    ],
+)
+def test_time_when_written_then_says_whether_a_minute_or_a_second_is_meant(
+    seconds: float, within: timedelta, text: str
+) -> None:
+    assert at_text(timedelta(seconds=seconds), within) == text
+
+
+def test_second_when_an_expectation_means_it_then_is_written_as_one(tmp_path: Path) -> None:
+    expected = Expectation(at=timedelta(minutes=13), within=SECOND, kind=Kind.ENDS, value="succeeded")
+    scenario = Scenario(name="x", line=0, story=(), expect=(expected,))
+
+    text = write_test(TestFile(file="x", paths=(), alerts={}, scenarios=(scenario,)), tmp_path)
+
+    assert "{at: 13m0s, ends: succeeded}" in text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "true", "null", "7", "1.5", "0x10", "~", "a: b", "a #b", "x]y", "- a", "docker:gpu-07/a", "ü", "\x1b[31m"],
+)
+def test_text_when_written_then_is_read_as_it_was(text: str) -> None:
+    assert read_flow(f"{{a: {flow(text)}}}") == {"a": text}
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_text_when_it_is_any_then_is_read_as_it_was_and_is_printable(text: str) -> None:
+    assert flow(text).isprintable() or not text.isascii()
+    assert read_flow(f"{{a: [{flow(text)}]}}") == {"a": [text]}
+
+
+def test_map_when_written_then_is_read_as_it_was() -> None:
+    value = {"signal": "SIGUSR1", "n": 7, "is_so": True, "to": ["a", "b, c"], "odd key: ": {}}
+
+    assert read_flow(flow(value)) == value
