@@ -55,6 +55,7 @@ from remediator.core.scenario import (
 from remediator.core.units import parse_duration, print_duration
 from remediator.engine.clock import StoryClock
 from remediator.engine.fleets import condition_name as fleet_key
+from remediator.engine.reserve import JUDGE_AGAIN
 from remediator.errors import RemediatorError, SettingsError
 from remediator.loading import Loaded
 from remediator.settings import Settings, load_settings
@@ -237,6 +238,24 @@ def play_file(file: TestFile, scenarios: Iterable[Scenario], workshop: Workshop,
         yield stage.play(scenario)
 
 
+@dataclass(frozen=True, slots=True)
+class _Asking:
+    """What asks again and again whether something has changed.
+
+    Attributes:
+        every: how often.
+        changes_at: when time alone may change it.
+    """
+
+    every: timedelta
+    changes_at: frozenset[datetime] = frozenset()
+
+
+def _at_or_after(moment: datetime, due: datetime, every: timedelta) -> datetime:
+    """The first time, of those at which what is due now and then is looked at, that is not before a moment."""
+    return due + max(0, -((due - moment) // every)) * every
+
+
 class _Story:
     """One scenario under way."""
 
@@ -356,42 +375,48 @@ class _Story:
         # Nothing has happened for a while. Where the engine only asks whether something has changed, it asks less and
         # less often from now on: nothing changes in a story that stands still, but at moments that are known.
         moments: set[datetime] = set()
-        questions = {asks_at} if asks_at is not None else set()
+        questions = {(asks_at, A_MINUTE)} if asks_at is not None else set()
         for what, at in dues.items():
-            changes_at = self._changes_at(what, at)
-            (moments if changes_at is None else questions).add(at)
-            self._known.update(changes_at or ())
+            asking = self._asking(what, at)
+            if asking is None:
+                moments.add(at)
+            else:
+                questions.add((at, asking.every))
+                self._known |= asking.changes_at
         moments |= {at for at in self._known if at > now}
-        if questions and quiet < STILL:
-            moments.add(max(min(questions), now + quiet / 4))
+        if quiet < STILL:
+            moments |= {_at_or_after(now + quiet / 4, at, every) for at, every in questions}
         return min(moments, default=None)
 
-    def _changes_at(self, what: str, at: datetime) -> list[datetime] | None:
-        """When that which waits may go on by itself; None where its due time is such a moment."""
+    def _asking(self, what: str, at: datetime) -> _Asking | None:
+        """How that which waits asks whether something has changed; None where it is due because time has passed."""
         engine, now = self._engine_of(), self._clock.moment
         if at - now == A_MINUTE:
             self._asks[what] = at
         is_asking = self._asks.get(what) == at
         if what.startswith(PREFIX):
-            return engine.lease_ends() if is_asking else None
+            return _Asking(A_MINUTE, frozenset(engine.lease_ends())) if is_asking else None
         found = engine.known_run(what)
         if found is None or found[1] is not Phase.WAITING:
-            return [] if is_asking and engine.is_paused() else None
+            return _Asking(A_MINUTE) if is_asking and engine.is_paused() else None
         run, _, last_word_at = found
-        lifts = self._lifts(what)
+        answers = self._answers(what)
+        # What is asked again so soon lifts when somebody answers.
+        lifts = [lifts_at for since, lifts_at in answers if lifts_at - since > ASK_AGAIN]
         if lifts and max(lifts) <= now:
             return None  # others have moved them on: the engine knows until when, and the log does not
-        words = [last_word_at + HEARD_WITHIN, last_word_at + LATCH_LIMIT]
-        return [moment for moment in (*words, tell_next_at(run), *lifts) if moment is not None]
+        every = JUDGE_AGAIN if len(lifts) == len(answers) else ASK_AGAIN
+        # That a word is too old is noticed when the plan is judged for the first time after that.
+        old = [_at_or_after(last_word_at + age, at, every) for age in (HEARD_WITHIN, LATCH_LIMIT)]
+        tell_at = tell_next_at(run)
+        return _Asking(every, frozenset([*old, *lifts, *([tell_at] if tell_at is not None else ())]))
 
-    def _lifts(self, run_id: str) -> list[datetime]:
-        """When the rules that a plan waits for lift by themselves, as its newest verdict says."""
+    def _answers(self, run_id: str) -> list[tuple[datetime, datetime]]:
+        """What a plan waits for, of that which may lift by itself, as its newest verdict says: its time, and when."""
         for one in reversed(self.events):
             if one.event.run_id == run_id and "answers" in one.event.data:
                 answers = cast("Sequence[Mapping[str, str]]", one.event.data["answers"])
-                lifts = [utc_time(answer["lifts_at"]) for answer in answers if answer["lifts_at"]]
-                # What is asked again so soon lifts when somebody answers.
-                return [at for at in lifts if at - one.event.at > ASK_AGAIN]
+                return [(one.event.at, utc_time(answer["lifts_at"])) for answer in answers if answer["lifts_at"]]
         return []
 
     def _why_endless(self, lasted: timedelta) -> str:
@@ -547,15 +572,14 @@ class _Story:
 
     def _see(self, seen: Sees) -> None:
         queries = self._stage.queries.get(seen.name, {})
-        name = fleet_key(seen.name) if seen.name in self._stage.loaded.playbook_set.policy.fleets else seen.name
         for where in [query for query, alerts in queries.items() if seen.alert in alerts] if seen.alert else [""]:
             match seen.values:
                 case Nothing.AWAY:
-                    self._world.loses(name, where=where)
+                    self._world.loses(seen.name, where=where)
                 case Nothing.NOTHING:
-                    self._world.sees(name, where=where)
+                    self._world.sees(seen.name, where=where)
                 case _:
-                    self._world.sees(name, *seen.values, where=where)
+                    self._world.sees(seen.name, *seen.values, where=where)
 
     # -- deliveries
 
@@ -752,7 +776,7 @@ def _check_names(file: TestFile, playbooks: PlaybookSet, queries: Queries) -> No
     """
     cases = [case for playbook in playbooks.playbooks for case in playbook.cases]
     known = {condition.name for case in cases for condition in case.conditions}
-    known |= playbooks.policy.fleets.keys()
+    known |= {fleet_key(name) for name in playbooks.policy.fleets}
     problems = []
     for event in (event for scenario in file.scenarios for event in scenario.story):
         for seen in event.sees:

@@ -40,6 +40,7 @@ from remediator.core.scenario import (
     World,
     compare,
 )
+from remediator.engine import playtest
 from remediator.engine.playtest import Result, play_file
 from remediator.loading.scenario_format import ALERT_WORDS, CONTAINER_WORDS, EXPECTED, HOST_WORDS
 from remediator.loading.scenarios import load_tests
@@ -107,6 +108,29 @@ def test_scenario_when_it_is_played_again_then_the_same_happens_at_the_same_time
         ]
 
 
+WAITS = (
+    "what is paused for ever waits, tells, and ends when its alert expires",
+    "a latched fault that may not be acted on for twelve hours is given up",
+    "what is not safe to take back is kept for ever",
+    "what becomes safe to take back goes then",
+    "a silenced alert is waited for",
+    "an Alertmanager that does not answer is waited for",
+    "what every answer lacks for five minutes is over",
+    "a run too many of one subject waits for a day",
+    "a host that is away is waited for",
+)
+"""Scenarios in which the engine asks for hours whether something has changed."""
+
+
+@pytest.mark.parametrize(("file", "scenario"), [row for row in ROWS if row.values[1].name in WAITS])  # type: ignore[union-attr]
+def test_story_when_the_engine_asks_as_often_as_it_does_in_production_then_the_same_happens(
+    played: Played, file: TestFile, scenario: Scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(playtest, "QUIET", timedelta(hours=13))
+    (result,) = play(file, [scenario], tmp_path)
+    assert result.lines == played[file.file, scenario.name].lines
+
+
 # -- what is bent fails
 
 
@@ -115,7 +139,7 @@ OTHER_VALUES = {
     Kind.UNDOES: "noop",
     Kind.RUNG: "9",
     Kind.WAITS: "inhibited_by_nobody",
-    Kind.REFUSES: "fleet_unknown",
+    Kind.REFUSES: "by_nobody",
     Kind.ASKS: "nobody",
     Kind.TELLS: "nobody",
     Kind.ENDS: "superseded",
