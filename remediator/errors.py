@@ -13,6 +13,7 @@
     │  └─ UnauthenticatedError 401 · ForbiddenError 403 · PayloadTooLargeError 413 ·
     │     DecodeError 400 · UnsupportedVersionError 400
     ├─ RequestError             a person asked for what cannot be done: carries .http_status
+    ├─ StoryError               a playbook test asks for what cannot be; begins with file:line
     ├─ ReplayError              a replay met an error that nobody foresaw: its answer cannot be trusted
     ├─ UnreachableError         a command cannot reach the engine or a file it needs: exit code 3
     ├─ ActionError              .reason (closed enum), .target
@@ -227,6 +228,10 @@ class RequestError(RemediatorError):
     def __init__(self, message: str, *, http_status: int = 422) -> None:
         self.http_status = http_status
         super().__init__(message)
+
+
+class StoryError(RemediatorError):
+    """A story of a playbook test asks for what cannot be; the message begins with ``file:line``."""
 
 
 class ReplayError(RemediatorError):

@@ -56,7 +56,7 @@ from remediator.core.units import parse_duration, print_duration
 from remediator.engine.clock import StoryClock
 from remediator.engine.fleets import condition_name as fleet_key
 from remediator.engine.reserve import JUDGE_AGAIN
-from remediator.errors import RemediatorError, SettingsError
+from remediator.errors import RemediatorError, SettingsError, StoryError
 from remediator.loading import Loaded
 from remediator.settings import Settings, load_settings
 
@@ -158,12 +158,8 @@ class Result:
         return not self.problem and all(line.is_ok for line in self.lines)
 
 
-class StoryError(RemediatorError):
-    """A story asks for what cannot be; the message begins with ``file:line``."""
-
-
-class EngineKilledError(BaseException):
-    """The engine dies here, in the middle of an act. No ``Exception``: nothing in the engine can live through it."""
+class _EngineKilled(BaseException):  # noqa: N818 - as KeyboardInterrupt: no error, and no Exception
+    """The engine dies here, in the middle of an act: nothing in it can live through that."""
 
 
 class Stage:
@@ -357,7 +353,7 @@ class _Story:
                 self._start()
             try:
                 self._engine_of().work()
-            except EngineKilledError as killed:
+            except _EngineKilled as killed:
                 self._kill(killed.args[0])
             else:
                 self._read_events()
@@ -466,7 +462,7 @@ class _Story:
                     self._start()
             case Restarts() as killed:
                 self._kills.append((event.line, killed.during))
-                self._world.interrupt(killed.during, EngineKilledError(killed.down))
+                self._world.interrupt(killed.during, _EngineKilled(killed.down))
             case Person():
                 self._act(event.what)
             case World():
