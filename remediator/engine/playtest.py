@@ -158,8 +158,8 @@ class Result:
         return not self.problem and all(line.is_ok for line in self.lines)
 
 
-class _EngineKilled(BaseException):  # noqa: N818 - as KeyboardInterrupt: no error, and no Exception
-    """The engine dies here, in the middle of an act: nothing in it can live through that."""
+class _EngineKilled(BaseException):
+    """The engine dies here, in the middle of an act. No ``Exception``: nothing in it can live through that."""
 
 
 class Stage:
