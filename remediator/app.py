@@ -831,6 +831,10 @@ class App:
         with self._store.read() as conn:
             return audit.events_behind(conn, seq)
 
+    def log_of(self, run_id: str) -> list[Event]:
+        """A run's events, in the log's order."""
+        return [one.event for one in self._read(lambda conn: audit.log_of_run(conn, run_id))]
+
     def asks_at(self) -> datetime | None:
         """When the Alertmanagers are asked next; None without any."""
         return self._asks_at

@@ -24,7 +24,7 @@ from typing import Any, Generic, TypeVar
 from remediator.clients.fake import Fails, FakeWorld
 from remediator.clients.ports import ContainerState, CpuLimit
 from remediator.core.alert import label_key
-from remediator.core.condition import Comparison, Condition, Reading, Seen
+from remediator.core.condition import Condition, Reading, Seen, number_that, read_back
 from remediator.core.event import Event, EventType
 from remediator.core.lease import PREFIX
 from remediator.core.move import WHY_NOT, Heard
@@ -57,10 +57,6 @@ _FLEET_LIMITS = (
     re.compile(r"\b(?P<limit>\d+) are (?P<percent>\d+) % of (?P<fleet>[^\s;]+)"),
 )
 """How verdicts say what a share of a fleet was."""
-
-_NUMBER = re.compile(r" is (?P<number>\S+), must be ")
-_SEVERAL = re.compile(r" has (?P<n>\d+) values where one is meant")
-_NO_ANSWER = re.compile(r" has no answer: (?P<why>.*)", re.DOTALL)
 
 
 class Assumed(StrEnum):
@@ -218,12 +214,8 @@ class Past:
         same_as: run of the replay → the recorded run that it is, where their ids differ.
     """
 
-    def __init__(self, events: Iterable[Event]) -> None:
-        """Read a log.
-
-        Args:
-            events: in its order; runs whose beginning is not among them are passed over.
-        """
+    def __init__(self) -> None:
+        """Nothing yet: ``take`` each event, then ``settle``."""
         self.assumed: dict[Assumed, Counter[str]] = defaultdict(Counter)
         self.same_as: dict[str, str] = {}
         self._run_id = ""
@@ -232,9 +224,11 @@ class Past:
         self._fleets: _Answers[int] = _Answers()
         self._words: _Answers[Heard] = _Answers()
         self._acts: dict[tuple[str, str], list[_Tried]] = defaultdict(list)
-        runs: dict[str, _Told] = {}
-        for event in events:
-            self._take(event, runs)
+        self._told: dict[str, _Told] = {}
+
+    def settle(self) -> None:
+        """All is told: from now on answers are given."""
+        self._told.clear()
         for answers in (self._targets, self._readings, self._fleets, self._words):
             answers.settle()
         for acts in self._acts.values():
@@ -272,7 +266,7 @@ class Past:
         if found is not None:
             return found.says
         self.assume(Assumed.CONDITION)
-        return Reading(values=(_number_that_fits(condition),))
+        return Reading(values=(number_that(condition, is_met=True),))
 
     def _fleet(self, name: str, now: datetime) -> Reading:
         found = self._fleets.ever(self._run_id, name, now)
@@ -292,15 +286,16 @@ class Past:
 
     # -- reading the log
 
-    def _take(self, event: Event, runs: dict[str, _Told]) -> None:
+    def take(self, event: Event) -> None:
+        """Note what one event says, in the log's order; one of a run whose beginning did not come says nothing."""
         if event.type is EventType.PLAN_MADE:
             plan = unpack_plan(_map(event.data["plan"]))
-            if event.run_id in runs:
-                runs[event.run_id].plan = plan
+            if event.run_id in self._told:
+                self._told[event.run_id].plan = plan
             else:
-                runs[event.run_id] = _Told(plan=plan)
+                self._told[event.run_id] = _Told(plan=plan)
             return
-        told = runs.get(event.run_id)
+        told = self._told.get(event.run_id)
         if told is None:
             return
         data: Mapping[str, Any] = event.data
@@ -446,7 +441,7 @@ class Past:
     def _read(
         self, told: _Told, part: str, condition: Condition, detail: str, at: datetime, seen: Seen | None = None
     ) -> None:
-        reading = _reading(detail, condition, seen)
+        reading = read_back(condition, seen, detail)
         if reading is not None:
             answer = self._readings.add(told.plan.run_id, condition.query, at, reading)
             told.open.setdefault(part, []).append(answer)
@@ -470,38 +465,6 @@ _UNDOES = {"alertmanager.silence": "alertmanager.expire"}
 
 def _without_step(detail: str) -> str:
     return detail.partition(": ")[2] or detail
-
-
-def _reading(detail: str, condition: Condition, seen: Seen | None) -> Reading | None:
-    """What was read, from the words that ``core.condition.look`` has for it; else one that says the same of it."""
-    if found := _NUMBER.search(detail):
-        try:
-            return Reading(values=(float(found["number"]),))
-        except ValueError:
-            pass
-    if found := _SEVERAL.search(detail):
-        return Reading(values=(0.0,) * int(found["n"]))
-    if found := _NO_ANSWER.search(detail):
-        return Reading(problem=found["why"])
-    if " has no value" in detail or seen is Seen.NO_VALUE:
-        return Reading()
-    match seen:
-        case Seen.MET:
-            return Reading(values=(_number_that_fits(condition),))
-        case Seen.NOT_MET:
-            return Reading(values=(_number_that_does_not(condition),))
-        case _:
-            return None
-
-
-def _number_that_fits(condition: Condition) -> float:
-    bound = float(condition.bound)
-    return {Comparison.BELOW: bound - 1, Comparison.ABOVE: bound + 1, Comparison.EQUALS: bound}[condition.comparison]
-
-
-def _number_that_does_not(condition: Condition) -> float:
-    bound = float(condition.bound)
-    return bound + 1 if condition.comparison is not Comparison.ABOVE else bound - 1
 
 
 class RecordedWorld(FakeWorld):

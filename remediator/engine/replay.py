@@ -29,6 +29,7 @@ from remediator.errors import ReplayError, RequestError
 from remediator.loading import Loaded
 from remediator.settings import Settings
 from remediator.store import Connection, recorded, runs, subjects
+from remediator.store.audit import log_of_run
 from remediator.store.inbox import StoredDelivery
 from remediator.store.subjects import Episode
 
@@ -65,6 +66,8 @@ _BESIDE = (
     EventType.DELIVERY_REJECTED, EventType.BREAKER_TRIPPED,
 )  # fmt: skip
 
+KINDS = ("same", *(kind.value for kind in Differs))
+
 CANNOT_KNOW = (
     "what the world would have answered: it answers as the log has it, and friendly where nobody had asked",
     "what an act that was not done, or is not done now, would have changed: the alerts are those that came",
@@ -87,7 +90,8 @@ class Engine(Protocol):
     def note_alive(self) -> None: ...
     def take_again(self, deliveries: Sequence[StoredDelivery], move: Callable[[datetime], None]) -> int: ...
     def end_again(self, label_key: str, reason: str, at: datetime) -> None: ...
-    def events_after(self, seq: int) -> list[RecordedEvent]: ...
+    def runs(self, limit: int, state: str) -> list[dict[str, Any]]: ...
+    def log_of(self, run_id: str) -> list[Event]: ...
     def n_unexpected(self) -> int: ...
     def pause(self, actor: str, reason: str) -> dict[str, Any]: ...
     def resume(self, actor: str, reason: str) -> dict[str, Any]: ...
@@ -145,13 +149,12 @@ class _Log:
     """What was recorded of a window.
 
     Attributes:
-        runs: run → its events.
+        run_ids: of the runs that began in it.
         again: what happens again, in order.
         notes: what a reader has to know.
     """
 
-    runs: dict[str, list[Event]] = field(default_factory=lambda: defaultdict(list))
-    events: list[Event] = field(default_factory=list)
+    run_ids: dict[str, None] = field(default_factory=dict)
     again: list[_Again] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     n_bad: int = 0
@@ -174,13 +177,14 @@ def replay(read: Read, wanted: Wanted, build: Build) -> dict[str, Any]:
         ReplayError: the engine met an error that nobody foresaw.
     """
     begins, notes = _begin(read, wanted)
-    log = _recorded(read, wanted, begins)
+    past = Past()
+    log = _recorded(read, wanted, begins, past)
     log.notes[:0] = notes
-    past = Past(log.events)
     story = _Story(read, wanted, build, log, past, begins)
     story.play()
-    was = _decisions(log.runs, wanted.since)
+    was = _decisions(((run_id, _log_of(read, run_id, wanted.until)) for run_id in log.run_ids), wanted.since)
     would_be = _decisions(story.runs(), wanted.since)
+    story.close()
     return _answer(wanted, begins, log, story, past, was, would_be)
 
 
@@ -221,7 +225,7 @@ def _begin(read: Read, wanted: Wanted) -> tuple[datetime, list[str]]:
 _EVER = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 
 
-def _recorded(read: Read, wanted: Wanted, begins: datetime) -> _Log:
+def _recorded(read: Read, wanted: Wanted, begins: datetime, past: Past) -> _Log:
     log = _Log()
     with read() as conn:
         gaps = recorded.gaps(conn)
@@ -237,9 +241,7 @@ def _recorded(read: Read, wanted: Wanted, begins: datetime) -> _Log:
     last_at = begins
     for one in _all_events(read, begins, wanted.until):
         event = one.event
-        if event.type in (*_GOES_ON, *_BY_PEOPLE) and event.run_id:
-            log.runs[event.run_id].append(event)
-            log.events.append(event)
+        past.take(event)
         match event.type:
             case EventType.ENGINE_STARTED if event.at > begins:
                 starts = (start for start, end in gaps if abs(end - event.at) < timedelta(seconds=2))
@@ -256,7 +258,8 @@ def _recorded(read: Read, wanted: Wanted, begins: datetime) -> _Log:
                         " before may differ by that alone"
                     )
                 in_force = event
-            case EventType.PLAN_MADE | EventType.PLAN_REFUSED if len(log.runs[event.run_id]) == 1:
+            case EventType.PLAN_MADE | EventType.PLAN_REFUSED if event.n == 1:
+                log.run_ids[event.run_id] = None
                 if _plan(event).is_by_hand:
                     log.again.append(_Again(at=event.at, seq=one.seq, event=event))
             case kind if kind in _BY_PEOPLE:
@@ -264,7 +267,7 @@ def _recorded(read: Read, wanted: Wanted, begins: datetime) -> _Log:
             case _:
                 pass
         last_at = event.at
-    log.runs = {run_id: events for run_id, events in log.runs.items() if _begins_a_run(events[0])}
+    past.settle()
     with read() as conn:
         for seq, event in ends:
             key = recorded.label_key_of(conn, event.episode_id)
@@ -293,8 +296,9 @@ def _changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
     return [*names, *(["policy"] if any(before[key] != after[key] for key in rest) else [])]
 
 
-def _begins_a_run(event: Event) -> bool:
-    return event.type in (EventType.PLAN_MADE, EventType.PLAN_REFUSED)
+def _log_of(read: Read, run_id: str, until: datetime) -> list[Event]:
+    with read() as conn:
+        return [one.event for one in log_of_run(conn, run_id) if one.event.at < until]
 
 
 def _plan(event: Event) -> Any:
@@ -366,15 +370,16 @@ class _Story:
         if self._engine.n_unexpected():
             raise ReplayError("the engine met an error that nobody foresaw while it replayed: see the log (--log)")
 
-    def runs(self) -> dict[str, list[Event]]:
-        """Run → its events; ends the engine."""
-        found: dict[str, list[Event]] = defaultdict(list)
-        for one in self._engine.events_after(0):
-            if one.event.run_id and one.event.type in (*_GOES_ON, *_BY_PEOPLE):
-                found[one.event.run_id].append(one.event)
-        self._engine.halt()
+    def runs(self) -> Iterator[tuple[str, list[Event]]]:
+        """Each run with its events, by the id that it was recorded with where there is one."""
         same = {here: there for there, here in self.by_hand.items()}
-        return {same.get(run_id, run_id): events for run_id, events in found.items()}
+        for row in self._engine.runs(_ALL, "all"):
+            run_id = str(row["run_id"])
+            yield same.get(run_id, run_id), self._engine.log_of(run_id)
+
+    def close(self) -> None:
+        """End the engine."""
+        self._engine.halt()
 
     # -- time
 
@@ -501,6 +506,7 @@ class _Story:
 
 
 _TICK = timedelta(milliseconds=1)
+_ALL = 10_000_000
 
 _DID: Mapping[EventType, str] = {
     EventType.PAUSED: "pause",
@@ -540,9 +546,8 @@ class _Pair:
         return Differs.DIFFERENT if self.changes else None
 
 
-def _decisions(runs: Mapping[str, Sequence[Event]], since: datetime) -> dict[str, Decision]:
-    found = {run_id: events for run_id, events in runs.items() if events[0].at >= since}
-    return {run_id: decision(events) for run_id, events in found.items()}
+def _decisions(runs: Iterable[tuple[str, Sequence[Event]]], since: datetime) -> dict[str, Decision]:
+    return {run_id: decision(events) for run_id, events in runs if events[0].at >= since}
 
 
 def _pairs(was: Mapping[str, Decision], would_be: Mapping[str, Decision]) -> list[_Pair]:
@@ -600,7 +605,7 @@ def _answer(
         "runs": {
             "recorded": len(was),
             "replayed": len(would_be),
-            **{kind: counts[kind] for kind in ("same", *Differs)},
+            **{kind: counts[kind] for kind in KINDS},
         },
         "by_playbook": _by_playbook(pairs),
         "differences": differ,
@@ -615,9 +620,7 @@ def _by_playbook(pairs: Iterable[_Pair]) -> list[dict[str, Any]]:
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     for pair in pairs:
         counts[pair.either.playbook][pair.kind.value if pair.kind is not None else "same"] += 1
-    return [
-        {"playbook": name, **{kind: of[kind] for kind in ("same", *Differs)}} for name, of in sorted(counts.items())
-    ]
+    return [{"playbook": name, **{kind: of[kind] for kind in KINDS}} for name, of in sorted(counts.items())]
 
 
 def _pair_dict(pair: _Pair, past: Past, public_url: str) -> dict[str, Any]:
