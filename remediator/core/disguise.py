@@ -81,6 +81,14 @@ class Disguise:
         renamed = dict(zip(told.alerts, self.told.alerts, strict=True))
         self.was = [self._happening(one, renamed) for one in was]
 
+    def variables(self, variables: JsonValue) -> JsonValue:
+        """The site's values for templates: text under other names, numbers as they are."""
+        assert isinstance(variables, Mapping)
+        return {
+            name: self._names.get(value, f"{name}-1") if isinstance(value, str) else value
+            for name, value in variables.items()
+        }
+
     # -- finding names
 
     def _find(self, told: Told) -> None:

@@ -54,6 +54,9 @@ ALERTMANAGER = "http://alertmanager:9093"
 PROMETHEUS = "http://prometheus:9090"
 """Likewise."""
 
+FLEET = 1_000
+"""Stands for the size of a fleet that a Prometheus is asked for: the log does not have it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
@@ -106,23 +109,25 @@ def record_run(
     labels = {name: alert.labels for name, alert in told.alerts.items()}
     was = happenings(_of_runs(record), told.begins, labels)
     playbooks = _playbooks(record, loaded, row.playbook)
+    site = _settings(settings, told, playbooks, loaded.playbook_set)
     if is_disguised:
         hidden = Disguise(told, was, playbooks, loaded.playbook_set.policy)
         told, was = hidden.told, hidden.was
+        site = site | ({"vars": hidden.variables(site["vars"])} if "vars" in site else {})
     policies = _policies(loaded)
     file = TestFile(
         file="the recording",
         paths=tuple(dict.fromkeys(Path(one.file).absolute() for one in playbooks)) + policies,
         alerts=told.alerts,
         scenarios=(),
-        settings=_settings(settings, told, playbooks, loaded.playbook_set),
+        settings=site,
         world=World(docker=_without_labels(told.world, loaded.playbook_set)),
         begins=BEGINS if is_disguised else told.begins,
     )
     name = f"{row.playbook}, as recorded: {ended_text(row.outcome, row.reason)}"
     scenario = Scenario(name=name, line=1, story=told.story, expect=())
     fitted, is_as_it_was, more = _rehearse(file, scenario, was, told, workshop)
-    notes = (*_of_cast(group), *_of_changes(record, playbooks), *told.notes, *more)
+    notes = (*_of_fleets(settings), *_of_cast(group), *_of_changes(record, playbooks), *told.notes, *more)
     return Recording(
         file=replace(file, scenarios=(fitted,)), notes=tuple(dict.fromkeys(notes)), is_as_it_was=is_as_it_was
     )
@@ -258,12 +263,16 @@ def _settings(
     settings: Settings, told: Told, playbooks: Sequence[Playbook], in_force: PlaybookSet
 ) -> dict[str, JsonValue]:
     """What of the site's settings counts: names, limits and label names; no address and no login."""
-    wanted = {"label_map", "fleets", "ignore_labels", "expire_after", "report_to", "escalate_to"}
+    wanted = {"label_map", "ignore_labels", "expire_after", "report_to", "escalate_to"}
     kept = settings.model_dump(mode="json", include=wanted, exclude_defaults=True, exclude_none=True)
     found: dict[str, JsonValue] = {name: value for name, value in kept.items() if value}
     used = {name.removeprefix("vars.") for name in _names(playbooks) if name.startswith("vars.")}
     if variables := {name: value for name, value in in_force.vars.items() if name in used}:
         found["vars"] = variables
+    if settings.fleets:
+        found["fleets"] = {
+            name: {"kind": fleet.kind.value, "size": fleet.size or FLEET} for name, fleet in settings.fleets.items()
+        }
     if told.asks_alertmanager:
         found["alertmanager"] = {"urls": [ALERTMANAGER]}
     if len(settings.prometheus.servers) > 1:
@@ -365,6 +374,11 @@ def _expected(happened: Iterable[Happening], within: timedelta = MINUTE) -> tupl
         Expectation(at=one.at - one.at % within, within=within, kind=one.kind, value=one.value, details=_details(one))
         for one in _by_time(happened)
     )
+
+
+def _of_fleets(settings: Settings) -> Iterator[str]:
+    for name in sorted(name for name, fleet in settings.fleets.items() if fleet.size is None):
+        yield f"The size of fleet {name} is not in the log; {FLEET} stands for it."
 
 
 def _of_cast(group: Cast) -> Iterator[str]:

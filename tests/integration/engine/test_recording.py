@@ -942,9 +942,13 @@ def test_recording_under_other_names_when_played_then_comes_out_as_it_was_and_na
     bench = desk.bench
     bench.hosts.append("canary-host-77")
     bench.world.add_container("canary-host-77", "canary-trainer", labels={"team": "canary-crew"})
-    bench.playbook(RESTART)
+    bench.playbook(RESTART.replace("over: {{ labels", "{{ vars.site }}: {{ labels"))
     bench.playbook(LIMITED, "site.policy.yaml")
-    bench.start()
+    bench.start(
+        vars={"site": "canary-site"},
+        fleets={"all": {"kind": "container", "query": "count(canary_up)"}},
+        public_url="https://canary.example",
+    )
     bench.sees("held", 70_000)
     bench.sees("ratio", 0.3)
     labels = {"alertname": "GPUMemoryLeakSlope", **CANARIES}
