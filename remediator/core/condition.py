@@ -6,6 +6,7 @@ Absent is never good: no value, several series, NaN and no answer all mean that 
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
@@ -94,6 +95,47 @@ def _number(value: float, condition: Condition) -> str:
         return str(int(value))
     short = f"{value:g}"
     return short if condition.is_met(float(short)) is condition.is_met(value) else repr(value)
+
+
+def read_back(condition: Condition, seen: Seen | None, detail: str) -> Reading | None:
+    """The reading of which ``look`` said this: the log keeps its words, and no numbers.
+
+    Args:
+        seen: what the look said, where that is known.
+        detail: as ``look`` writes it, maybe among others.
+
+    Returns:
+        The number, or why there was none. Of several series how many there were: 1.0, 2.0 and so on. Where the words
+        hold nothing (they are cut), a number that says ``seen`` again; None where neither is there.
+    """
+    found = re.search(rf"(?<!\w){re.escape(condition.name)} {_SAID}", detail, re.DOTALL)
+    if found is not None and found["number"] is not None:
+        return Reading(values=(float(found["number"]),))
+    if found is not None and found["n"] is not None:
+        return Reading(values=tuple(float(n) for n in range(1, int(found["n"]) + 1)))
+    if found is not None or seen is Seen.NO_VALUE:
+        return Reading(problem=found["why"] or "" if found is not None else "")
+    return None if seen is None else Reading(values=(number_that(condition, is_met=seen is Seen.MET),))
+
+
+_SAID = (
+    r"(?:is (?P<number>NaN|[-+]?(?:inf|[\d.]+(?:e[-+]?\d+)?)), must be "
+    r"|has (?P<n>\d+) values |has no value|has no answer: (?P<why>.*))"
+)
+"""What ``look`` writes behind a condition's name."""
+
+
+def number_that(condition: Condition, *, is_met: bool) -> float:
+    """A number with which the condition is met, or is not."""
+    bound = float(condition.bound)
+    step = max(abs(bound) / 10, 1.0)
+    match condition.comparison:
+        case Comparison.BELOW:
+            return bound - step if is_met else bound + step
+        case Comparison.ABOVE:
+            return bound + step if is_met else bound - step
+        case Comparison.EQUALS:
+            return bound if is_met else bound + step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,14 +7,13 @@ changed of it. In a story an act takes no time, so what came after one comes ear
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
 from remediator.core.action import JsonValue
-from remediator.core.condition import Comparison, Condition, Seen
+from remediator.core.condition import Condition, Seen, read_back
 from remediator.core.event import Event, EventType
 from remediator.core.guard import Word as Verdict
 from remediator.core.outcome import Outcome
@@ -336,7 +335,7 @@ class _Builder:
 
     def _see(self, at: datetime, run: Run, condition: Condition, seen: Seen, detail: str) -> None:
         """A number that was seen: so from then on; the first one that a run sees, from its beginning on."""
-        value = value_of(condition, seen, detail)
+        value = _value(condition, seen, detail)
         key = (run.plan.run_id, condition.name)
         before = self._seen.get(key)
         when = self._at(run.created_at) if before is None else max(self._at(at), before[0])
@@ -421,37 +420,12 @@ def _counted(fails: Sequence[tuple[str, int] | Restarts]) -> list[tuple[str, int
     return found
 
 
-def value_of(condition: Condition, seen: Seen, detail: str) -> tuple[float, ...] | Nothing:
-    """What a query gave, as the log says it; a number that fits where it says none.
-
-    Args:
-        detail: as ``core.condition.look`` writes it, maybe among others.
-    """
-    said = re.search(re.escape(condition.name) + r" (?:is (\S+?),|has (\d+) values|has no (value|answer))", detail)
-    if said is not None and said[1] is not None:
-        try:
-            number = float(said[1])
-        except ValueError:
-            number = float("nan")
-        if not math.isnan(number) and condition.is_met(number) is (seen is Seen.MET):
-            return (number,)
-    if seen is Seen.NO_VALUE:
-        if said is not None and said[2] is not None:
-            return tuple(float(n) for n in range(1, int(said[2]) + 1))
-        return Nothing.AWAY if said is not None and said[3] == "answer" else Nothing.NOTHING
-    return (_fitting(condition, is_met=seen is Seen.MET),)
-
-
-def _fitting(condition: Condition, *, is_met: bool) -> float:
-    bound = float(condition.bound)
-    step = max(abs(bound) / 10, 1.0)
-    match condition.comparison:
-        case Comparison.BELOW:
-            return bound - step if is_met else bound + step
-        case Comparison.ABOVE:
-            return bound + step if is_met else bound - step
-        case Comparison.EQUALS:
-            return bound if is_met else bound + step
+def _value(condition: Condition, seen: Seen, detail: str) -> tuple[float, ...] | Nothing:
+    """What a query gave, as a story has it: it knows no NaN, which is no value either."""
+    reading = read_back(condition, seen, detail)
+    if reading is None or not reading.values or math.isnan(reading.values[0]):
+        return Nothing.AWAY if reading is not None and reading.problem else Nothing.NOTHING
+    return reading.values
 
 
 def _own_names(runs: Mapping[str, Run]) -> frozenset[str]:

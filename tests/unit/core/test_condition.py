@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remediator.core.condition import Comparison, Condition, Reading, Seen, look
+from remediator.core.condition import Comparison, Condition, Reading, Seen, look, number_that, read_back
 
 BOUNDS = st.one_of(
     st.integers(-(10**6), 10**6).map(str), st.sampled_from(["0.8", "1e3", "-0.5"]), st.floats(allow_nan=False).map(str)
@@ -86,3 +86,38 @@ def test_look_when_there_is_no_one_number_then_it_is_never_met(
 @given(st.sampled_from(Comparison), BOUNDS)
 def test_is_met_when_it_is_no_number_then_never(comparison: Comparison, bound: str) -> None:
     assert not Condition(name="x", query="q", comparison=comparison, bound=bound).is_met(math.nan)
+
+
+@given(CONDITIONS, st.lists(st.floats(), max_size=3), st.sampled_from(["", "away: the server is gone"]))
+def test_words_when_read_back_then_they_are_said_of_that_reading_too(
+    one: Condition, values: list[float], problem: str
+) -> None:
+    said = look(one, Reading(values=tuple(values), problem=problem))
+    again = read_back(one, *said)
+    assert again is not None
+    assert look(one, again) == said
+
+
+@pytest.mark.parametrize(
+    ("seen", "detail", "reading"),
+    [
+        pytest.param(None, "exporter_up is 0, must be 1; ratio is 0.5, must be below 0.8", (0.5,), id="among others"),
+        pytest.param(
+            None, "memory_ratio is 3, must be below 9; ratio is 0.5, must be below 0.8", (0.5,), id="of its own name"
+        ),
+        pytest.param(Seen.NO_VALUE, "cut", (), id="cut, and there was no value"),
+        pytest.param(Seen.MET, "ratio is 0.", (-0.2,), id="cut, and it was met"),
+        pytest.param(Seen.NOT_MET, "", (1.8,), id="nothing said, and it was not met"),
+        pytest.param(None, "", None, id="nothing said, and nothing known"),
+    ],
+)
+def test_words_when_they_do_not_stand_alone_then_what_is_known_is_read(
+    seen: Seen | None, detail: str, reading: tuple[float, ...] | None
+) -> None:
+    found = read_back(condition("below", "0.8"), seen, detail)
+    assert (None if found is None else found.values) == (None if reading is None else pytest.approx(reading))
+
+
+@given(CONDITIONS.filter(lambda one: abs(float(one.bound)) < 1e300), st.booleans())
+def test_number_when_one_is_wanted_that_fits_or_does_not_then_it_does_so(one: Condition, is_met: bool) -> None:
+    assert one.is_met(number_that(one, is_met=is_met)) is is_met
