@@ -154,14 +154,19 @@ def _people(record: Record, runs: Sequence[Run], alert_of: Mapping[str, str], be
     n_playbooks = len({run.plan.playbook for run in runs})
     n_alerts = len(set(alert_of.values()))
     found: list[StoryEvent] = []
+    tripped: set[str] = set()
     done: set[tuple[Deed, str, datetime]] = set()
     if record.paused_by[0]:
         name, reason = record.paused_by
         found.append(StoryEvent(at=timedelta(0), line=0, what=Person(deed=Deed.PAUSES, name=name, reason=reason)))
     for event in record.events:
+        if event.type is EventType.BREAKER_TRIPPED and event.data["run_id"] in by_id:
+            tripped.add(str(event.data["breaker"]))
         deed = DEEDS.get(event.type)
         if deed is None or event.at < begins or (event.run_id and event.run_id not in by_id):
             continue
+        if deed is Deed.RESETS and event.data["breaker"] not in tripped:
+            continue  # another's
         if (deed, event.run_id, event.at) in done:  # one word of a person may be an event for each change
             continue
         done.add((deed, event.run_id, event.at))

@@ -22,7 +22,7 @@ from remediator.core.action import JsonValue
 from remediator.core.alert import AlertStatus, unpack_alert
 from remediator.core.decode import decode
 from remediator.core.disguise import Disguise
-from remediator.core.event import Event, EventType, RecordedEvent, utc_time
+from remediator.core.event import Event, EventType, RecordedEvent
 from remediator.core.happening import happenings
 from remediator.core.incident import ended_text
 from remediator.core.playbook import Playbook, PlaybookSet
@@ -37,7 +37,7 @@ from remediator.engine.playtest import LONGEST, Workshop, play_file
 from remediator.errors import DeliveryError, PlaybooksRefusedError, RequestError
 from remediator.loading import Loaded
 from remediator.settings import Settings
-from remediator.store import Connection, audit, inbox, incidents, runs, subjects
+from remediator.store import Connection, audit, inbox, incidents, recorded, runs, subjects
 
 AFTER = timedelta(minutes=5)
 """So long after the last word the other one of a pair may deliver the same."""
@@ -166,7 +166,6 @@ def _record(conn: Connection, group: Cast, now: datetime, expire_after: timedelt
     if not heard:
         raise RequestError("none of the deliveries that it began with is in the store any more; nothing can be told")
     about |= {one.seq: one for one in _of_engine(conn, heard[0].at, until)}
-    life = runs.get_control(conn, "life") or {"gaps": []}
     return Record(
         run_ids=group.run_ids,
         events=tuple(about[seq].event for seq in sorted(about)),
@@ -174,7 +173,7 @@ def _record(conn: Connection, group: Cast, now: datetime, expire_after: timedelt
         alerts={key: alerts[key] for one in heard for key in one.members},
         has_edited_annotations=is_edited,
         episodes={one.id: one.label_key for one in episodes},
-        gaps=tuple((utc_time(start), utc_time(end)) for start, end in life["gaps"]),
+        gaps=tuple(recorded.gaps(conn)),
         paused_by=_paused_by(conn, heard[0].at),
         until=now,
         expire_after=expire_after,
@@ -206,7 +205,10 @@ def _heard(conn: Connection, first: int, until: datetime, alerts: Mapping[str, S
             yield Heard(id=stored.id, at=stored.received_at, members=members, n_truncated=group.n_truncated)
 
 
-_OF_ENGINE = (EventType.ENGINE_STARTED, EventType.PAUSED, EventType.RESUMED, EventType.BREAKER_RESET)
+_OF_ENGINE = (
+    *(EventType.ENGINE_STARTED, EventType.PAUSED, EventType.RESUMED),
+    *(EventType.BREAKER_TRIPPED, EventType.BREAKER_RESET),
+)
 
 
 def _of_engine(conn: Connection, since: datetime, until: datetime) -> Iterator[RecordedEvent]:
@@ -216,13 +218,10 @@ def _of_engine(conn: Connection, since: datetime, until: datetime) -> Iterator[R
 
 def _paused_by(conn: Connection, at: datetime) -> tuple[str, str]:
     """Who held all acting at a moment, and why."""
-    last: list[RecordedEvent] = []
-    for kind in (EventType.PAUSED, EventType.RESUMED):
-        last += audit.list_events(conn, audit.AuditFilter(until=at, type=kind, limit=1), newest_first=True)
-    newest = max(last, key=lambda one: one.seq, default=None)
-    if newest is None or newest.event.type is EventType.RESUMED:
+    newest = recorded.last_event(conn, [EventType.PAUSED, EventType.RESUMED], at)
+    if newest is None or newest.type is EventType.RESUMED:
         return "", ""
-    return newest.event.actor, str(newest.event.data["reason"])
+    return newest.actor, str(newest.data["reason"])
 
 
 def _of_runs(record: Record) -> list[Event]:
