@@ -56,10 +56,17 @@ _GOES_ON = (
 )
 """What runs do."""
 
-_BY_PEOPLE = (
-    *(EventType.PAUSED, EventType.RESUMED, EventType.APPROVAL_GIVEN, EventType.APPROVAL_DENIED),
-    *(EventType.CANCEL_REQUESTED, EventType.RUN_SETTLED, EventType.UNDO_REQUESTED, EventType.BREAKER_RESET),
-)
+_DID: Mapping[EventType, str] = {
+    EventType.PAUSED: "pause",
+    EventType.RESUMED: "resume",
+    EventType.APPROVAL_GIVEN: "approve",
+    EventType.APPROVAL_DENIED: "deny",
+    EventType.CANCEL_REQUESTED: "cancel",
+    EventType.RUN_SETTLED: "settle",
+    EventType.UNDO_REQUESTED: "undo",
+    EventType.BREAKER_RESET: "breaker reset",
+}
+"""What people do, and what it is called; beside it they run playbooks by hand, which is told by the plan."""
 
 _BESIDE = (
     EventType.EPISODE_ENDED, EventType.ENGINE_STARTED, EventType.ENGINE_STOPPED, EventType.PLAYBOOKS_LOADED,
@@ -262,7 +269,7 @@ def _recorded(read: Read, wanted: Wanted, begins: datetime, past: Past) -> _Log:
                 log.run_ids[event.run_id] = None
                 if _plan(event).is_by_hand:
                     log.again.append(_Again(at=event.at, seq=one.seq, event=event))
-            case kind if kind in _BY_PEOPLE:
+            case kind if kind in _DID:
                 log.again.append(_Again(at=event.at, seq=one.seq, event=event))
             case _:
                 pass
@@ -281,7 +288,7 @@ def _all_events(read: Read, begins: datetime, until: datetime) -> Iterator[Recor
     after = 0
     while True:
         with read() as conn:
-            found = recorded.events(conn, [*_GOES_ON, *_BY_PEOPLE, *_BESIDE], begins, until, after, CHUNK)
+            found = recorded.events(conn, [*_GOES_ON, *_DID, *_BESIDE], begins, until, after, CHUNK)
         if not found:
             return
         yield from found
@@ -507,17 +514,6 @@ class _Story:
 
 _TICK = timedelta(milliseconds=1)
 _ALL = 10_000_000
-
-_DID: Mapping[EventType, str] = {
-    EventType.PAUSED: "pause",
-    EventType.RESUMED: "resume",
-    EventType.APPROVAL_GIVEN: "approve",
-    EventType.APPROVAL_DENIED: "deny",
-    EventType.CANCEL_REQUESTED: "cancel",
-    EventType.RUN_SETTLED: "settle",
-    EventType.UNDO_REQUESTED: "undo",
-    EventType.BREAKER_RESET: "breaker reset",
-}
 
 
 # -- comparing ---------------------------------------------------------------------------------------------------------
