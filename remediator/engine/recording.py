@@ -272,7 +272,8 @@ def _settings(
         found["fleets"] = {
             name: {"kind": fleet.kind.value, "size": fleet.size or FLEET} for name, fleet in settings.fleets.items()
         }
-    if told.asks_alertmanager:
+    steps = (step for playbook in playbooks for case in playbook.cases for step in case.steps)
+    if told.asks_alertmanager or any(step.action.startswith("alertmanager.") for step in steps):
         found["alertmanager"] = {"urls": [ALERTMANAGER]}
     if len(settings.prometheus.servers) > 1:
         found["prometheus"] = {"servers": {name: {"url": PROMETHEUS} for name in settings.prometheus.servers}}
