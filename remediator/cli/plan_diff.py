@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from remediator.cli.plan_alert import print_alerts, print_assumptions, print_moment
-from remediator.cli.terminal import console, fold, fold_beside, say, value_text
+from remediator.cli.terminal import fold, fold_beside, print_change, say, value_text
 
 
 def print_difference(answer: Mapping[str, Any]) -> None:
@@ -44,7 +44,7 @@ def _print_alert(item: Mapping[str, Any]) -> None:
         fold(f"~ {_name(match)}: different", 2, "bold yellow")
         fold(f"subject {value_text(match['per'])}", 4, "dim")
         for change in match["changes"]:
-            _print_change(change["what"], change["was"], change["would_be"])
+            print_change(change["what"], _text(change["was"]), _text(change["would_be"]))
     if item["n_same"]:
         say()
         fold(f"= {item['n_same']} the same", 2, "dim")
@@ -63,18 +63,6 @@ def _print_new(match: Mapping[str, Any]) -> None:
     for number, step in enumerate(match["steps"], start=1):
         rung = f"rung {step['rung']}, " if step["rung"] else ""
         fold_beside(f"    {number}. ", f"{rung}{step['name']}: {step['describes']}")
-
-
-def _print_change(what: str, was: object, would_be: object) -> None:
-    """On one line where there is room for it, else below each other."""
-    before, after = _text(was), _text(would_be)
-    line = f"{what}: {before} → {after}"
-    if len(line) + 4 <= console().width:
-        fold(line, 4)
-        return
-    fold(f"{what}:", 4)
-    fold_beside("      - ", before, "red")
-    fold_beside("      + ", after, "green")
 
 
 def _text(value: object) -> str:

@@ -8,17 +8,14 @@ Must never: ask or touch a neighbour, or write to the store: all of it happens i
 
 from __future__ import annotations
 
-import sys
-import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Self
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from remediator.cli.invocation import Invocation
+from remediator.cli.meter import Meter
 from remediator.cli.replay_text import print_replay
 from remediator.cli.store_options import moment_option, store_option
 from remediator.cli.terminal import json_option, print_json
@@ -27,37 +24,7 @@ EXIT_DIFFERS = 1
 
 LAST_WEEK = timedelta(days=7)
 
-PATIENCE_S = 2.0
-"""What takes longer shows how far it is."""
-
 KINDS = ("new", "gone", "different")
-
-
-class _HowFar:
-    """How many deliveries are decided, on a terminal, once it takes a while."""
-
-    def __init__(self) -> None:
-        self._began = time.monotonic()
-        self._progress: Progress | None = None
-        self._task = TaskID(0)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._progress is not None:
-            self._progress.stop()
-
-    def step(self, n_done: int, n_all: int) -> None:
-        """So many of so many."""
-        if not sys.stderr.isatty() or time.monotonic() - self._began < PATIENCE_S:
-            return
-        if self._progress is None:
-            columns = (BarColumn(20), TextColumn("{task.completed:,} of {task.total:,} deliveries"))
-            self._progress = Progress(*columns, console=Console(stderr=True), transient=True)
-            self._task = self._progress.add_task("", total=n_all)
-            self._progress.start()
-        self._progress.update(self._task, completed=n_done)
 
 
 @click.command()
@@ -124,8 +91,8 @@ def replay(
     settings = invocation.settings_of_here()
     if store_url is not None:
         settings = settings.model_copy(update={"store_url": store_url})
-    with _HowFar() as how_far:
-        answer = replay_deliveries(settings, playbooks, since=begins, until=ends, on_progress=how_far.step)
+    with Meter("deliveries", Console(stderr=True)) as meter:
+        answer = replay_deliveries(settings, playbooks, since=begins, until=ends, on_progress=meter.show)
     if as_json:
         print_json(answer)
     else:

@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.table import Table
 
-from remediator.cli.terminal import console, fold, fold_beside, moment_text, printable, say, value_text
+from remediator.cli.terminal import console, fold, fold_beside, moment_text, print_change, printable, say, value_text
 
 _SIGNS = {"new": ("+", "green"), "gone": ("-", "red"), "different": ("~", "yellow")}
 
@@ -27,6 +27,9 @@ _WHAT = {
     "case": "case",
     "run": "run",
 }
+
+
+_NOTHING = "(nothing)"
 
 
 def print_replay(answer: Mapping[str, Any], limit: int) -> None:
@@ -84,7 +87,7 @@ def _print_difference(one: Mapping[str, Any]) -> None:
     if one["targets"]:
         fold(f"on {value_text(one['targets'])}", 4)
     for change in one["what"]:
-        _print_change(_WHAT[change["what"]], change["was"], change["would_be"])
+        print_change(_WHAT[change["what"]], change["was"] or _NOTHING, change["would_be"] or _NOTHING)
     if one["kind"] != "different":
         _print_decision(one["was"] or one["would_be"], "was" if one["was"] else "would be")
     elif any(change["what"] == "ends" and change["would_be"] != "acted" for change in one["what"]):
@@ -94,16 +97,6 @@ def _print_difference(one: Mapping[str, Any]) -> None:
     fold(one["incident"], 4, "dim")
     if one["url"]:
         fold(one["url"], 4, "dim")
-
-
-def _print_change(what: str, was: str, would_be: str) -> None:
-    line = f"{what}: {was or '(nothing)'} → {would_be or '(nothing)'}"
-    if len(line) + 4 <= console().width:
-        fold(line, 4)
-        return
-    fold(f"{what}:", 4)
-    fold_beside("      - ", was or "(nothing)", "red")
-    fold_beside("      + ", would_be or "(nothing)", "green")
 
 
 def _print_decision(decision: Mapping[str, Any], word: str) -> None:

@@ -13,10 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn
-
 from remediator.actions import LOOKING
+from remediator.cli.meter import Meter
 from remediator.cli.scenario_filter import Fits
 from remediator.cli.scenario_jobs import Chosen, n_cpus, play
 from remediator.cli.scenario_text import place, print_failure, summary, trail
@@ -29,9 +27,6 @@ from remediator.loading.scenarios import load_tests
 EXIT_FAILED = 1
 EXIT_UNPLAYABLE = 2
 """Something stands in the way of playing at all: the same code as wrong usage."""
-
-PATIENCE_S = 2.0
-"""What takes longer shows how far it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,12 +117,13 @@ def _play_and_tell(chosen: Sequence[Chosen], asked: Asked) -> list[Result]:
     """Play them, and tell of each file as soon as those before it are told."""
     began = time.monotonic()
     answers: list[dict[int, Result]] = [{} for _ in chosen]
-    meter = _Meter(sum(len(one.places) for one in chosen), is_quiet=asked.is_quiet)
-    n_told = 0
+    n_chosen, n_done, n_told = sum(len(one.places) for one in chosen), 0, 0
+    meter = Meter("scenarios", None if asked.is_quiet else console())
     with closing(play(chosen, asked.jobs or n_cpus())) as played:
         for number, at, result in played:
             answers[number][at] = result
-            meter.step()
+            n_done += 1
+            meter.show(n_done, n_chosen)
             while n_told < len(chosen) and len(answers[n_told]) == len(chosen[n_told].places):
                 meter.hide()
                 _tell(chosen[n_told], answers[n_told], asked)
@@ -140,39 +136,11 @@ def _play_and_tell(chosen: Sequence[Chosen], asked: Asked) -> list[Result]:
             _tell(one, found, asked)
     results = [found[at] for found in answers for at in sorted(found)]
     if not asked.is_quiet:
-        _tell_end(results, sum(len(one.places) for one in chosen), time.monotonic() - began)
+        _tell_end(results, n_chosen, time.monotonic() - began)
     return results
 
 
 # -- for people --------------------------------------------------------------------------------------------------------
-
-
-class _Meter:
-    """How far it is, on a terminal, once it takes a while."""
-
-    def __init__(self, n: int, *, is_quiet: bool) -> None:
-        self._n, self._n_done = n, 0
-        self._began = time.monotonic()
-        self._out: Console | None = None if is_quiet or not console().is_terminal else console()
-        self._progress: Progress | None = None
-        self._task = TaskID(0)
-
-    def step(self) -> None:
-        self._n_done += 1
-        if self._out is None or time.monotonic() - self._began < PATIENCE_S:
-            return
-        if self._progress is None:
-            columns = (BarColumn(20), TextColumn("{task.completed} of {task.total} scenarios"))
-            self._progress = Progress(*columns, console=self._out, transient=True)
-            self._task = self._progress.add_task("", total=self._n, completed=self._n_done)
-            self._progress.start()
-        self._progress.update(self._task, completed=self._n_done)
-
-    def hide(self) -> None:
-        """Before something else is printed."""
-        if self._progress is not None:
-            self._progress.stop()
-            self._progress = None
 
 
 def _tell(one: Chosen, found: Mapping[int, Result], asked: Asked) -> None:

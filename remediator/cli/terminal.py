@@ -100,6 +100,17 @@ def fold_beside(head: str, text: str, style: str = "") -> None:
     _print_folded(Text(printable(head), style=style), Text(printable(text), style=style))
 
 
+def print_change(what: str, was: str, would_be: str) -> None:
+    """What would differ, indented: ``hold: 10m → 20m``; below each other where one line has no room for both."""
+    line = f"{what}: {was} → {would_be}"
+    if len(line) + 4 <= console().width:
+        fold(line, 4)
+        return
+    fold(f"{what}:", 4)
+    fold_beside("      - ", was, "red")
+    fold_beside("      + ", would_be, "green")
+
+
 def print_fields(fields: Mapping[str, Any], indent: int = 0) -> None:
     """Names and values below each other; maps come after them, indented. Empty values are left out."""
     flat = {_title(name): value_text(value) for name, value in fields.items() if not isinstance(value, Mapping)}

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from remediator.cli import scenario_report
+from remediator.cli import meter, scenario_report
 from remediator.cli.scenario_jobs import Answer, Chosen
 from remediator.cli.scenario_report import Asked, Done, is_unplayable
 from remediator.core.event import Event, EventType, RecordedEvent
@@ -96,7 +96,7 @@ def test_meter_when_scenarios_are_played_then_is_shown_to_people_who_wait(
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal)
-    monkeypatch.setattr(scenario_report, "PATIENCE_S", patience_s)
+    monkeypatch.setattr(meter, "PATIENCE_S", patience_s)
 
     tell(monkeypatch, [answer(0, 0), answer(0, 1), answer(1, 0)])
 
