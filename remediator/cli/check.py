@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from remediator.actions import REGISTRY
+from remediator.actions import LOOKING
 from remediator.app import load_playbooks
 from remediator.cli.invocation import Invocation
 from remediator.cli.terminal import complain, fold, json_option, print_json, say
@@ -85,7 +85,7 @@ def check(
         problems += _of_settings([] if without_files else check_files(settings))
         advice = lint(
             loaded,
-            actions=REGISTRY,
+            actions=LOOKING,
             can_ask=bool(settings.alertmanager.urls),
             rules=rules,
             added_labels=frozenset(external_labels),

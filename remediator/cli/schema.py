@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from remediator.actions import REGISTRY
+from remediator.actions import LOOKING
 from remediator.cli.terminal import print_json
 from remediator.loading.schema import SchemaKind, json_schema
 
@@ -16,4 +16,4 @@ def schema(what: str) -> None:
 
     An editor with a language server for YAML or TOML completes and checks with it; remediator check finds more.
     """
-    print_json(json_schema(SchemaKind(what), REGISTRY))
+    print_json(json_schema(SchemaKind(what), LOOKING))

@@ -9,11 +9,10 @@ says whether matchers can hold together, ``reading`` what a playbook reads, ``al
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
-from remediator.core.action import Action, TargetKind
+from remediator.core.action import LookingActions, TargetKind
 from remediator.core.matcher import parse_matcher
 from remediator.engine.lint.advice import NEEDS_RULES, Lint, LintCode, Written
 from remediator.engine.lint.against_rules import KnownAlerts, lint_against_rules
@@ -53,7 +52,7 @@ class Advice:
 def lint(
     loaded: Loaded,
     *,
-    actions: Mapping[str, Action[Any]],
+    actions: LookingActions,
     can_ask: bool,
     rules: Rules | None = None,
     added_labels: frozenset[str] = frozenset(),

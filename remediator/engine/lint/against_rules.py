@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
-from remediator.core.action import ALL_LABELS, Action, JsonValue
+from remediator.core.action import ALL_LABELS, JsonValue, LookingActions
 from remediator.core.matcher import Matcher
 from remediator.core.playbook import Case, LabelMap
 from remediator.core.policy import Mode
 from remediator.core.render import ParamTemplate
 from remediator.engine.lint.advice import Lint, LintCode, Written
-from remediator.engine.lint.matching import by_label, can_hold, possible_values
+from remediator.engine.lint.matching import all_hold, by_label, can_hold, possible_values
 from remediator.engine.lint.reading import Read, labels_in, reads
 from remediator.errors import MissingValueError, TemplateError
 from remediator.loading.promql import ABSENT, Values
@@ -61,25 +60,21 @@ class KnownAlerts:
         """The first matcher that none of a rule's alerts fits."""
         for label, some in matchers.items():
             values = self.values(rule, label)
-            if values is not None and not any(_all_hold(some, value) for value in values):
-                return next((one for one in some if not any(_all_hold((one,), value) for value in values)), some[0])
+            if values is not None and not any(all_hold(some, value) for value in values):
+                return next((one for one in some if not any(all_hold((one,), value) for value in values)), some[0])
         return None
 
     def always_fits(self, rule: AlertRule, matchers: Iterable[Matcher]) -> bool:
         """Whether all of a rule's alerts fit."""
         return all(
             (values := self.values(rule, matcher.label)) is not None
-            and all(_all_hold((matcher,), value) for value in values)
+            and all(all_hold((matcher,), value) for value in values)
             for matcher in matchers
         )
 
 
-def _all_hold(matchers: Iterable[Matcher], value: str) -> bool:
-    return all(matcher.matches({matcher.label: value}) for matcher in matchers)
-
-
 def lint_against_rules(
-    written: Written, alerts: KnownAlerts, actions: Mapping[str, Action[Any]], label_map: LabelMap
+    written: Written, alerts: KnownAlerts, actions: LookingActions, label_map: LabelMap
 ) -> Iterator[Lint]:
     """Playbooks and cases that no rule triggers, and labels that the rules which do trigger them do not give.
 
@@ -158,7 +153,7 @@ def _why_not(alerts: KnownAlerts, rule: AlertRule, matcher: Matcher) -> str:
     return f"in the alerts of {rule.name} ({rule.place}) {matcher.label} is {shown}, and it wants {matcher}"
 
 
-def _defaults(written: Written, index: int, case: Case, actions: Mapping[str, Action[Any]]) -> Iterator[Read]:
+def _defaults(written: Written, index: int, case: Case, actions: LookingActions) -> Iterator[Read]:
     """Params that a step leaves out and that are read from the alert all the same."""
     for place, step in enumerate(case.steps):
         action = actions.get(step.action)

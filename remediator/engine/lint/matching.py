@@ -40,7 +40,7 @@ def possible_values(matchers: Iterable[Matcher]) -> frozenset[str] | None:
     lists = [values for matcher in matchers if (values := _values(matcher)) is not None]
     if not lists:
         return None
-    return frozenset(value for value in frozenset.intersection(*lists) if _all_hold(matchers, value))
+    return frozenset(value for value in frozenset.intersection(*lists) if all_hold(matchers, value))
 
 
 def _values(matcher: Matcher) -> frozenset[str] | None:
@@ -49,7 +49,8 @@ def _values(matcher: Matcher) -> frozenset[str] | None:
     return matcher.shape.values
 
 
-def _all_hold(matchers: Iterable[Matcher], value: str) -> bool:
+def all_hold(matchers: Iterable[Matcher], value: str) -> bool:
+    """Whether a label of this value fulfils all the matchers that look at it."""
     return all(matcher.matches({matcher.label: value}) for matcher in matchers)
 
 

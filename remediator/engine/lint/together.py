@@ -11,9 +11,8 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from remediator.core.action import Action
+from remediator.core.action import LookingActions
 from remediator.core.matcher import Matcher
 from remediator.core.playbook import LabelMap, Step
 from remediator.core.policy import Mode
@@ -46,7 +45,7 @@ class _Acting:
     touches: tuple[tuple[int, tuple[str, ...], tuple[str, ...]], ...]
 
 
-def lint_targets(playbooks: Sequence[Written], actions: Mapping[str, Action[Any]], label_map: LabelMap) -> list[Lint]:
+def lint_targets(playbooks: Sequence[Written], actions: LookingActions, label_map: LabelMap) -> list[Lint]:
     """Every case that would touch what a case of a playbook before it touches for the same alert, told once.
 
     Args:
@@ -77,9 +76,7 @@ def lint_targets(playbooks: Sequence[Written], actions: Mapping[str, Action[Any]
     return [found[position] for position in sorted(found)]
 
 
-def _touches(
-    steps: Sequence[Step], actions: Mapping[str, Action[Any]]
-) -> Iterator[tuple[int, tuple[str, ...], tuple[str, ...]]]:
+def _touches(steps: Sequence[Step], actions: LookingActions) -> Iterator[tuple[int, tuple[str, ...], tuple[str, ...]]]:
     for place, step in enumerate(steps):
         action = actions.get(step.action)
         names = action.params_model.target_params if action is not None else ()
