@@ -21,7 +21,7 @@ from remediator.cli.event_line import about
 from remediator.cli.scenario_lines import expectation_line, worth_saying
 from remediator.cli.terminal import console, printable
 from remediator.core.action import JsonValue
-from remediator.core.scenario import Expectation, Happening, Line
+from remediator.core.scenario import ACTS, AT_ANOTHER_TIME, IN_ANOTHER_ORDER, Expectation, Happening, Line
 from remediator.core.units import cut
 from remediator.loading.scenario_write import at_text, flow
 
@@ -140,6 +140,8 @@ def _rows(line: Line) -> Iterator[_Row]:
     for key in dict.fromkeys([*left, *right]):
         shown = [f"{key}: {_detail(key, side[key])}" if key in side else "" for side in (left, right)]
         yield _Row(_sign(line, key), shown[0], shown[1], is_detail=True)
+    if IN_ANOTHER_ORDER in line.differences:
+        yield _Row(OTHER, "", IN_ANOTHER_ORDER, is_detail=True)
     if line.forbidden and happened is not None:
         yield _Row(EXTRA, "", f"never: [{happened.value}]", is_detail=True)
 
@@ -150,7 +152,7 @@ def _sign(line: Line, key: str) -> str:
         return MISSING
     if line.expected is None or (line.forbidden and not key):
         return EXTRA
-    head = {"at another time", f"{line.happened.kind.value} {line.happened.value}"}
+    head = {AT_ANOTHER_TIME, IN_ANOTHER_ORDER, f"{line.happened.kind.value} {line.happened.value}"}
     is_other = key in _differing(line) if key else not head.isdisjoint(line.differences)
     return OTHER if is_other else SAME
 
@@ -200,16 +202,34 @@ def _folded(head: str, text: str, width: int, style: str = "") -> list[Text]:
 
 def _advice(result: Result, width: int) -> Iterator[Text]:
     """The lines that expect what happened: a test is written by pasting them."""
-    wrong = [line for line in result.lines if not line.is_ok and not line.forbidden]
-    new = [(line.happened, _kept(line)) for line in wrong if line.happened is not None]
-    old = list(dict.fromkeys(str(line.expected.line) for line in wrong if line.expected is not None))
+    anew = _anew(result.lines)
+    new = [(line.happened, _kept(line)) for line in anew if line.happened is not None]
+    old = sorted({line.expected.line for line in anew if line.expected is not None})
     if not new:
         return
     yield Text()
-    out = f"take out line{'s' if len(old) > 1 else ''} {', '.join(old)} and " if old else ""
+    out = f"take out line{'s' if len(old) > 1 else ''} {', '.join(map(str, old))} and " if old else ""
     yield from _folded("  ", f"To expect what happened, {out}put into `expect`, by their time:", width)
     for happening, kept in new:
         yield Text(f"    - {expectation_line(happening, kept)}")
+
+
+def _anew(lines: Sequence[Line]) -> list[Line]:
+    """What is to be written anew, in the order in which it happened.
+
+    All that is wrong; with it what stands on a line that is taken out, and the acts of a minute in which another act is
+    wrong: these come in order.
+    """
+    wrong = [line for line in lines if not line.is_ok and not line.forbidden]
+    taken_out = {line.expected.line for line in wrong if line.expected is not None}
+    minutes = {at_text(line.happened.at) for line in wrong if line.happened is not None and line.happened.kind in ACTS}
+    for line in lines:
+        if not line.is_ok or line.expected is None or line.happened is None:
+            continue
+        is_beside = line.happened.kind in ACTS and at_text(line.happened.at) in minutes
+        if is_beside or line.expected.line in taken_out:
+            wrong.append(line)
+    return sorted(wrong, key=lambda line: line.place)
 
 
 def _kept(line: Line) -> dict[str, JsonValue]:

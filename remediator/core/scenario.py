@@ -280,18 +280,24 @@ class Line:
     Attributes:
         differences: what of ``happened`` is not as expected, for people; only where both are there and do not agree.
         forbidden: it was to happen never.
+        place: of ``happened`` among all that happened, from 0; -1 where nothing did.
     """
 
     expected: Expectation | None
     happened: Happening | None
     differences: tuple[str, ...] = ()
     forbidden: bool = False
+    place: int = -1
 
     @property
     def is_ok(self) -> bool:
         """Whether it happened, and as expected."""
         return self.expected is not None and self.happened is not None and not self.differences and not self.forbidden
 
+
+AT_ANOTHER_TIME = "at another time"
+IN_ANOTHER_ORDER = "in another order"
+"""Differences that are none of a detail."""
 
 _ENDS = (Kind.REFUSES, Kind.ENDS)
 """Either is how a run ends."""
@@ -319,9 +325,11 @@ def compare(expected: Sequence[Expectation], happened: Sequence[Happening], neve
         at = other.at if n in pairs and other is not None else one.at
         differences = differences_of(one, other) if other is not None else ()
         if other is not None and n not in pairs and not differences:
-            differences = ("in another order",)
-        lines.append((at, n, _line(one, other, differences, never)))
-    lines += [(happened[place].at, len(expected) + place, _line(None, happened[place], (), never)) for place in left]
+            differences = (IN_ANOTHER_ORDER,)
+        lines.append((at, n, _line(one, other, differences, never, -1 if place is None else place)))
+    lines += [
+        (happened[place].at, len(expected) + place, _line(None, happened[place], (), never, place)) for place in left
+    ]
     return [line for _, _, line in sorted(lines, key=lambda entry: entry[:2])]
 
 
@@ -334,7 +342,7 @@ def differences_of(expected: Expectation, happened: Happening) -> tuple[str, ...
     ):
         found.append(f"{happened.kind.value} {happened.value}")
     if not expected.at <= happened.at < expected.at + expected.within:
-        found.append("at another time")
+        found.append(AT_ANOTHER_TIME)
     wanted_details: dict[str, JsonValue] = {**_assumed(expected), **expected.details}
     found += [
         f"{key}: {_shown(happened.details.get(key))}"
@@ -370,10 +378,14 @@ def _shown(value: JsonValue | None) -> str:
 
 
 def _line(
-    expected: Expectation | None, happened: Happening | None, differences: tuple[str, ...], never: Sequence[str]
+    expected: Expectation | None,
+    happened: Happening | None,
+    differences: tuple[str, ...],
+    never: Sequence[str],
+    place: int,
 ) -> Line:
     forbidden = happened is not None and happened.kind in ACTS and happened.value in never
-    return Line(expected=expected, happened=happened, differences=differences, forbidden=forbidden)
+    return Line(expected=expected, happened=happened, differences=differences, forbidden=forbidden, place=place)
 
 
 def _pair_acts(expected: Sequence[Expectation], happened: Sequence[Happening]) -> dict[int, int]:

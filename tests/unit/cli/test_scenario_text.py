@@ -146,6 +146,46 @@ def test_failure_when_nothing_was_expected_then_the_lines_to_paste_are_the_whole
     ]
 
 
+def test_failure_when_acts_came_in_another_order_then_that_is_signed_and_all_of_the_minute_is_written_anew() -> None:
+    expected = [
+        expects(600, Kind.DOES, "docker.restart", 21, target="docker:gpu-07/b"),
+        expects(600, Kind.DOES, "docker.restart", 22, target="docker:gpu-07/a"),
+        expects(780, Kind.ENDS, "succeeded", 23),
+    ]
+    happened = [
+        happens(600, Kind.DOES, "docker.restart", target="docker:gpu-07/a"),
+        happens(600, Kind.DOES, "docker.restart", target="docker:gpu-07/b"),
+        happens(780, Kind.ENDS, "succeeded"),
+    ]
+
+    text = [line.plain for line in failure_text(played(expected, happened), 80)]
+
+    assert text[5:9] == [
+        " ~  10m  does docker.restart             │ 10m0s  does docker.restart",
+        "        target: docker:gpu-07/a          │     target: docker:gpu-07/a",
+        " ~                                       │     in another order",
+        "    13m  ends succeeded                  │ 13m0s  ends succeeded",
+    ]
+    assert text[-4:] == [
+        "  To expect what happened, take out lines 21, 22 and put into `expect`, by their",
+        "  time:",
+        "    - {at: 10m, does: docker.restart, target: docker:gpu-07/a}",
+        "    - {at: 10m, does: docker.restart, target: docker:gpu-07/b}",
+    ]
+
+
+def test_failure_when_a_line_is_taken_out_then_what_else_stood_on_it_is_written_anew() -> None:
+    expected = [expects(600, Kind.TELLS, "ml-platform", 21), expects(600, Kind.TELLS, "oncall", 21)]
+    happened = [happens(600, Kind.TELLS, "oncall"), happens(600, Kind.TELLS, "boss")]
+
+    text = [line.plain for line in failure_text(played(expected, happened), 80)]
+
+    assert [line for line in text if line.startswith("    - {")] == [
+        "    - {at: 10m, tells: oncall}",
+        "    - {at: 10m, tells: boss}",
+    ]
+
+
 def test_failure_when_nothing_happened_then_there_is_nothing_to_paste() -> None:
     text = [line.plain for line in failure_text(played(EXPECTED[4:]), 80)]
 
