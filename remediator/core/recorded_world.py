@@ -167,6 +167,8 @@ class _Builder:
                 if call.step is not None and not call.step.is_message:
                     course.shift += event.at - call.event.at
                     self._acted(data["action"], event.target, str(data["outcome"]))
+            case EventType.STEP_SKIPPED if data["reason"] == Reason.REPLACED:
+                self._replaced(event.at - course.shift - BEFORE_A_LOOK, run.find(str(data["step"])))
             case EventType.VERIFICATION_LOOKED:
                 self._looked(event, run, course)
             case EventType.LEASE_OPENED:
@@ -178,6 +180,9 @@ class _Builder:
                 self._kept(run, course.lent[str(data["lease_id"])], str(data["detail"]))
             case EventType.UNDO_STARTED if data["lease_id"] in course.lent:
                 self._undone(event.at, run, course.lent.pop(str(data["lease_id"])), course.over_at)
+            case EventType.UNDO_FINISHED if data["outcome"] in (Outcome.FAILED, Outcome.UNKNOWN):
+                how = "transient" if data["outcome"] == Outcome.FAILED else "unknown"
+                self._add(event.at - BEFORE_AN_UNDO, Fails(action=str(data["action"]), how=how))
             case EventType.LEASE_CLOSED:
                 course.over_at = event.at if course.over_at is not None else None
                 if data["how"] != "undone":
@@ -271,6 +276,12 @@ class _Builder:
         cpus = nano / 1e9 if nano else quota / period if quota > 0 else 0.0
         if cpus:
             keys["cpus"] = f"{cpus:g}"
+
+    def _replaced(self, at: datetime, step: PlannedStep | None) -> None:
+        """Made anew between the verdict and the step."""
+        params = step.params if step is not None else {}
+        if params.get("container") in self.docker.get(str(params.get("host")), {}):
+            self._add(at, World(docker={str(params["host"]): {str(params["container"]): "replaced"}}))
 
     def _drifted(self, event: Event, how: str) -> None:
         if not event.target.startswith(DOCKER):
@@ -402,10 +413,6 @@ class _Builder:
             params: Mapping[str, Any] = _data(call.event)["params"]
             n = len(data["after"].get("not_told", ())) or len(params.get("to", ())) or 1
             yield "transient" if is_transient else "permanent", n if is_message else 1
-        elif outcome is Outcome.UNCHANGED and reason is Reason.REPLACED:
-            self.notes.append(
-                f"{call.event.target} was replaced between the verdict and the act: a story cannot say so."
-            )
 
 
 def _counted(fails: Sequence[tuple[str, int] | Restarts]) -> list[tuple[str, int] | Restarts]:

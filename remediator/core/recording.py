@@ -112,13 +112,14 @@ def tell(record: Record) -> Told:
     people = _people(record, runs, alert_of, begins)
     restarts = _restarts(record, begins, furnished)
     events = [*furnished.story, *restarts, *people, *words.story]
+    last = max(record.until - begins, *(event.at for event in events)) + SECOND
     return Told(
         begins=begins,
         alerts={names[key]: replace(alert, name=names[key]) for key, alert in record.alerts.items()},
         world=furnished.world,
         story=tuple(_together(sorted(events, key=_rank))),
         asks_alertmanager=furnished.asks_alertmanager,
-        until=words.ends_at or record.until - begins,
+        until=words.ends_at or last,
         notes=(*words.notes, *furnished.notes, *_of_edits(record, runs)),
     )
 
@@ -130,7 +131,9 @@ def _key_of(run: Run, alerts: Mapping[str, ScenarioAlert]) -> str | None:
 def _rank(event: StoryEvent) -> tuple[timedelta, int]:
     """What stands before what of one moment: the world, then who acts in it, then who dies."""
     order = (type(None), World, Fails, Person, Says, Restarts)
-    return event.at, order.index(type(event.what))
+    # What fires is active: that it is muted is said after that.
+    is_muted = isinstance(event.what, World) and bool(event.what.alertmanager)
+    return event.at, len(order) if is_muted else order.index(type(event.what))
 
 
 def _together(events: Iterable[StoryEvent]) -> Iterable[StoryEvent]:

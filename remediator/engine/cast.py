@@ -128,6 +128,8 @@ def _wanted(run: Run, log: list[Event], policy: Policy) -> Iterator[_Since]:
     same_target: Callable[[runs.RunRow, str], bool] = lambda _, target: bool(refs & {*target.split(", ")})  # noqa: E731
     yield _Since(run.created_at, same_target)
     for event in log:
+        if event.type is EventType.LEASE_OPENED or event.data.get("reason") == Reason.FIRED_AGAIN:
+            yield _Since(run.created_at, same_values)  # while its values fire again nothing is taken back, or told
         for reason in _reasons(event):
             match reason:
                 case Reason.COOLDOWN:
