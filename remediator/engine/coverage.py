@@ -22,7 +22,7 @@ from remediator.core.guard import Word
 from remediator.core.run import MessageKind, message_key
 from remediator.core.units import parse_duration
 from remediator.errors import Reason
-from remediator.loading.document import Document, Node
+from remediator.loading.document import Document, Node, entries_of, items_of
 
 
 class PlaceKind(StrEnum):
@@ -133,10 +133,10 @@ def places_of(document: Document) -> dict[Place, set[Mark]]:
     """
     found: dict[Place, set[Mark]] = {}
     root = document.root
-    if "playbook" in _keys(root):
-        of, parts = f"playbook {_keys(root)['playbook'].text}", _of_playbook(root)
+    if "playbook" in entries_of(root):
+        of, parts = f"playbook {entries_of(root)['playbook'].text}", _of_playbook(root)
     else:
-        of, parts = f"policy {_text(_keys(root).get('policy'))}", _of_policy(root)
+        of, parts = f"policy {_text(entries_of(root).get('policy'))}", _of_policy(root)
     for kind, what, node, mark in parts:
         place = Place(kind=kind, of=of, what=what, file=document.file, line=node.line, column=node.column)
         found.setdefault(place, set()).add(mark)
@@ -147,8 +147,8 @@ Part = tuple[PlaceKind, str, Node, Mark]
 
 
 def _of_policy(root: Node) -> Iterator[Part]:
-    keys = _keys(root)
-    for node in _items(keys.get("protect")):
+    keys = entries_of(root)
+    for node in items_of(keys.get("protect")):
         yield PlaceKind.POLICY, f"protect {node.text}", node, ("", "line", node.text)
     if "require_label" in keys:
         node = keys["require_label"]
@@ -161,11 +161,11 @@ def _of_policy(root: Node) -> Iterator[Part]:
 
 
 def _of_playbook(root: Node) -> Iterator[Part]:
-    name, cases = _text(_keys(root).get("playbook")), _items(_keys(root).get("cases"))
+    name, cases = _text(entries_of(root).get("playbook")), items_of(entries_of(root).get("cases"))
     if not cases:
         yield from _of_case(_Case(name, "", root, {}))
     for node in cases:
-        yield from _of_case(_Case(name, _text(_keys(node).get("name")), node, _keys(root)))
+        yield from _of_case(_Case(name, _text(entries_of(node).get("name")), node, entries_of(root)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,11 +183,11 @@ class _Case:
     above: Mapping[str, Node]
 
     def get(self, key: str) -> Node | None:
-        return _keys(self.node).get(key) or self.above.get(key)
+        return entries_of(self.node).get(key) or self.above.get(key)
 
     def guard(self) -> dict[str, Node]:
         """Key by key."""
-        return {**_keys(self.above.get("guard")), **_keys(_keys(self.node).get("guard"))}
+        return {**entries_of(self.above.get("guard")), **entries_of(entries_of(self.node).get("guard"))}
 
     def mark(self, *part: str) -> Mark:
         return (self.playbook, self.name, *part)
@@ -198,15 +198,15 @@ def _of_case(case: _Case) -> Iterator[Part]:
     if mode == "disabled":
         return
     yield PlaceKind.CASE, f"case {case.name}" if case.name else "the playbook", case.node, case.mark("case")
-    if "ignore" in _keys(case.node):
+    if "ignore" in entries_of(case.node):
         return
     yield from _of_guard(case)
     if mode != "enforce":
         return  # it acts never
-    steps = _items(case.get("steps"))
+    steps = items_of(case.get("steps"))
     rungs: dict[str, Node] = {}
     for step in steps:
-        if rung := _text(_keys(step).get("rung")):
+        if rung := _text(entries_of(step).get("rung")):
             rungs.setdefault(rung, step)
     for rung, node in rungs.items():
         yield PlaceKind.RUNG, f"rung {rung}", node, case.mark("rung", rung)
@@ -217,7 +217,7 @@ def _of_case(case: _Case) -> Iterator[Part]:
     if (undo := case.get("undo")) and _is_undone(undo):
         for index, step in enumerate(steps):
             yield PlaceKind.UNDO, "undo", undo, case.mark("undo", f"steps.{_name_of(step, index)}")
-    yield from _of_steps(case, "resolved", _items(case.get("resolved")))
+    yield from _of_steps(case, "resolved", items_of(case.get("resolved")))
 
 
 def _of_guard(case: _Case) -> Iterator[Part]:
@@ -225,8 +225,8 @@ def _of_guard(case: _Case) -> Iterator[Part]:
         yield PlaceKind.HOLD, "hold", hold, case.mark("hold")
     for key, node in case.guard().items():
         if key == "require":
-            for index, entry in enumerate(_items(node)):
-                name = _text(_keys(entry).get("name")) or f"require_{index + 1}"
+            for index, entry in enumerate(items_of(node)):
+                name = _text(entries_of(entry).get("name")) or f"require_{index + 1}"
                 yield PlaceKind.GUARD, f"guard.require {name}", entry, case.mark("require", str(index))
         elif key != "cooldown" or _is_time(node):
             yield PlaceKind.GUARD, f"guard.{key}", node, case.mark("guard", key)
@@ -234,7 +234,7 @@ def _of_guard(case: _Case) -> Iterator[Part]:
 
 def _of_steps(case: _Case, phase: str, steps: Sequence[Node]) -> Iterator[Part]:
     for index, node in enumerate(steps):
-        keys, name = _keys(node), _name_of(node, index)
+        keys, name = entries_of(node), _name_of(node, index)
         key, of = f"{phase}.{name}", f"of {'' if phase == 'steps' else 'resolved '}step {name}"
         yield PlaceKind.STEP, of.removeprefix("of "), node, case.mark("step", key)
         if "if" in keys:
@@ -247,19 +247,19 @@ def _of_steps(case: _Case, phase: str, steps: Sequence[Node]) -> Iterator[Part]:
 
 
 def _of_checks(case: _Case, key: str, checks: Node | None) -> Iterator[Part]:
-    for index, node in enumerate(_items(checks)):
-        keys = _keys(node)
+    for index, node in enumerate(items_of(checks)):
+        keys = entries_of(node)
         name = "alert" if "alert" in keys else _text(keys.get("name")) or f"verify_{index + 1}"
         of = f" of step {key.partition('.')[2]}" if key else ""
         yield PlaceKind.VERIFY, f"verify {name}{of}", node, case.mark("verify", key, str(index))
 
 
 def _name_of(step: Node, index: int) -> str:
-    return _text(_keys(step).get("name")) or f"step_{index + 1}"
+    return _text(entries_of(step).get("name")) or f"step_{index + 1}"
 
 
 def _is_undone(undo: Node) -> bool:
-    return _text(_keys(undo).get("when")) != "never"
+    return _text(entries_of(undo).get("when")) != "never"
 
 
 def _is_time(node: Node) -> bool:
@@ -268,14 +268,6 @@ def _is_time(node: Node) -> bool:
         return parse_duration(node.text) > timedelta(0)
     except ValueError:
         return False
-
-
-def _keys(node: Node | None) -> dict[str, Node]:
-    return node.value if node is not None and isinstance(node.value, dict) else {}
-
-
-def _items(node: Node | None) -> list[Node]:
-    return node.value if node is not None and isinstance(node.value, list) else []
 
 
 def _text(node: Node | None) -> str:

@@ -36,6 +36,7 @@ from remediator.engine.people import find_run
 from remediator.engine.playtest import LONGEST, Workshop, play_file
 from remediator.errors import DeliveryError, PlaybooksRefusedError, RequestError
 from remediator.loading import Loaded
+from remediator.loading.document import entries_of
 from remediator.settings import Settings
 from remediator.store import Connection, audit, inbox, incidents, recorded, runs, subjects
 
@@ -250,11 +251,7 @@ def _playbooks(record: Record, loaded: Loaded, wanted: str) -> tuple[Playbook, .
 
 def _policies(loaded: Loaded) -> tuple[Path, ...]:
     """Files that hold a policy."""
-    found = [
-        document.file
-        for document in loaded.documents
-        if isinstance(document.root.value, dict) and "policy" in document.root.value
-    ]
+    found = [document.file for document in loaded.documents if "policy" in entries_of(document.root)]
     return tuple(dict.fromkeys(Path(file).absolute() for file in found))
 
 

@@ -81,6 +81,19 @@ class Node:
                     node = items[part]
         return node
 
+    def find(self, path: Path) -> Node | None:
+        """The node at the path, None where there is none."""
+        node = self
+        for part in path:
+            match node.value, part:
+                case dict() as entries, str() if part in entries:
+                    node = entries[part]
+                case list() as items, int() if part < len(items):
+                    node = items[part]
+                case _:
+                    return None
+        return node
+
     def without(self, paths: Iterable[Path]) -> bool:
         """Take the nodes at the paths out, or the nearest ones above; False when that would be this node."""
         doomed = {id(self.at(path)) for path in paths}
@@ -112,6 +125,16 @@ class Node:
         for part, node in children:
             yield (*path, part), node
             yield from node.walk((*path, part))
+
+
+def entries_of(node: Node | None) -> dict[str, Node]:
+    """Key → node of a map; none of anything else."""
+    return node.value if node is not None and isinstance(node.value, dict) else {}
+
+
+def items_of(node: Node | None) -> list[Node]:
+    """The nodes of a list; none of anything else."""
+    return node.value if node is not None and isinstance(node.value, list) else []
 
 
 @dataclass(frozen=True, slots=True)

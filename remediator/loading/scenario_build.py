@@ -46,7 +46,7 @@ from remediator.core.scenario import (
 )
 from remediator.core.units import cut, print_duration
 from remediator.errors import DeliveryError, ParamsError, UnknownActionError
-from remediator.loading.document import Document, Node, cannot_be_read, read_bytes
+from remediator.loading.document import Document, Node, cannot_be_read, entries_of, items_of, read_bytes
 from remediator.loading.document import Path as Place
 from remediator.loading.read import Problems, fields, in_words, read_keys, read_part, suggest
 from remediator.loading.scenario_format import (
@@ -157,7 +157,7 @@ class _Reader:
         ):
             self._problems.add((), f"this is a {kind} and no test of one: a test file has {_shown(_NEEDED)}")
             return None
-        self._alert_names = frozenset(_entries(entries.get("alerts")))
+        self._alert_names = frozenset(entries_of(entries.get("alerts")))
         self._put_in_what_is_missing()
         self._note_sizes(self._root)
         self._tell_what_is_meant()
@@ -166,7 +166,7 @@ class _Reader:
             return None
         self._check_settings(keys.settings)
         self._check_alerts(keys)
-        there = _There(hosts={*_entries(self._node("settings", "docker", "hosts"))})
+        there = _There(hosts={*entries_of(self._node("settings", "docker", "hosts"))})
         world = self._world(("world",), there, can_go=False) if keys.world is not None else World()
         return TestFile(
             file=self._document.file,
@@ -202,16 +202,7 @@ class _Reader:
 
     def _node(self, *path: str | int) -> Node | None:
         """The node at a path, None when there is none."""
-        node = self._root
-        for part in path:
-            match node.value, part:
-                case dict() as entries, str() if part in entries:
-                    node = entries[part]
-                case list() as items, int() if part < len(items):
-                    node = items[part]
-                case _:
-                    return None
-        return node
+        return self._root.find(path)
 
     def _note_sizes(self, node: Node) -> int:
         """How much stands below each node, before what is wrong is taken out."""
@@ -226,7 +217,7 @@ class _Reader:
     def _put_in_what_is_missing(self) -> None:
         """Tell what must be there and is not; something stands in for it, so that all else can be looked at."""
         self._put_in((), {"playbooks": "", "scenarios": ""}, TestKeys)
-        for n, _ in enumerate(_items(self._node("scenarios"))):
+        for n, _ in enumerate(items_of(self._node("scenarios"))):
             wanted = {"name": "", "story": "", "expect": "; [] = nothing at all must happen"}
             self._put_in(("scenarios", n), wanted, ScenarioKeys)
 
@@ -250,17 +241,17 @@ class _Reader:
     def _tell_what_is_meant(self) -> None:
         """Mistakes whose own message says more than that there is no such key or value."""
         doomed: list[Place] = []
-        for n, scenario in enumerate(_items(self._node("scenarios"))):
-            for m, entry in enumerate(_items(_entries(scenario).get("story"))):
-                for key, node in _entries(entry).items():
+        for n, scenario in enumerate(items_of(self._node("scenarios"))):
+            for m, entry in enumerate(items_of(entries_of(scenario).get("story"))):
+                for key, node in entries_of(entry).items():
                     place: Place = ("scenarios", n, "story", m, key)
                     if key in {*EXPECTED} - {*VERBS}:
                         self._problems.add(place, f"`{key}` is what must come of it; write it under `expect`")
                         doomed.append(place)
                     elif key == "sees":
                         doomed += self._empty_sees(node, place)
-            for m, entry in enumerate(_items(_entries(scenario).get("expect"))):
-                for key in _entries(entry):
+            for m, entry in enumerate(items_of(entries_of(scenario).get("expect"))):
+                for key in entries_of(entry):
                     if key in {*VERBS, "sees"} - {*EXPECTED}:
                         place = ("scenarios", n, "expect", m, key)
                         self._problems.add(place, f"`{key}` is what happens to the engine; write it under `story`")
@@ -269,7 +260,7 @@ class _Reader:
 
     def _empty_sees(self, node: Node, place: Place) -> list[Place]:
         empty = []
-        for name, value in _entries(node).items():
+        for name, value in entries_of(node).items():
             if value.value is None:
                 self._problems.add((*place, name), f"`{name}` sees no value; write {name}: nothing")
                 empty.append((*place, name))
@@ -346,7 +337,7 @@ class _Reader:
         self, path: Place, host: str, there: _There, *, can_go: bool
     ) -> Iterator[tuple[str, Mapping[str, JsonValue] | str]]:
         known = there.containers.setdefault(host, set())
-        for name, node in _entries(self._node(*path)).items():
+        for name, node in entries_of(self._node(*path)).items():
             here = (*path, name)
             if isinstance(node.value, dict):
                 known.add(name)
@@ -380,7 +371,7 @@ class _Reader:
         node = self._node(*path)
         if node is not None and not isinstance(node.value, dict):
             self._problems.add(path, f"`{path[-1]}` must be a map: {what}")
-        return [*_entries(node).items()]
+        return [*entries_of(node).items()]
 
     def _is_word(self, node: Node, path: Place, words: Sequence[str], wanted: str) -> bool:
         if node.value in words:
@@ -411,7 +402,7 @@ class _Reader:
 
     def _scenarios(self, keys: TestKeys, there: _There) -> Iterator[Scenario]:
         lines: dict[str, int] = {}
-        nodes = _items(self._node("scenarios"))
+        nodes = items_of(self._node("scenarios"))
         for n, (scenario, node) in enumerate(zip(keys.scenarios, nodes, strict=True)):
             path: Place = ("scenarios", n)
             line = node.at(("name",)).line
@@ -440,7 +431,7 @@ class _Reader:
 
     def _verb(self, node: Node, path: Place, verbs: Mapping[str, frozenset[str]]) -> str:
         """The one verb of an entry; "" with a problem when it is not one, or something does not go with it."""
-        entries = _entries(node)
+        entries = entries_of(node)
         given = [key for key in entries if key in verbs]
         if len(given) > 1:
             message = f"one entry has one verb, and this one has {_shown(given)}; write an entry for each"
@@ -463,14 +454,14 @@ class _Reader:
 
     def _story(self, story: Sequence[StoryKeys], path: Place, there: _There) -> Iterator[StoryEvent]:
         self._check_order([keys.at for keys in story], path)
-        nodes = _items(self._node(*path))
+        nodes = items_of(self._node(*path))
         told = _Told()
         is_certain = self._is_whole(self._root.at(path))
         back_at, back_line = timedelta(0), 0
         for n, (keys, node) in enumerate(zip(story, nodes, strict=True)):
             here = (*path, n)
             verb = self._verb(node, here, VERBS)
-            if not {*_entries(node)} & {*VERBS, "sees"} and self._is_whole(node):
+            if not {*entries_of(node)} & {*VERBS, "sees"} and self._is_whole(node):
                 self._problems.add(here, f"nothing happens here; write one of {', '.join([*VERBS, 'sees'])}")
             what = self._what(verb, keys, here, there) if verb else None
             if isinstance(what, Says) and is_certain:
@@ -515,7 +506,7 @@ class _Reader:
     def _names(self, path: Place) -> Iterator[tuple[str, Place]]:
         """One name or a list of them, each with its place."""
         node = self._root.at(path)
-        items = _items(node)
+        items = items_of(node)
         yield from (
             ((str(item.value), (*path, n)) for n, item in enumerate(items)) if items else [(str(node.value), path)]
         )
@@ -629,11 +620,11 @@ class _Reader:
 
     def _expectations(self, expect: Sequence[ExpectKeys], path: Place) -> Iterator[Expectation]:
         self._check_order([keys.at for keys in expect], path)
-        for n, (keys, node) in enumerate(zip(expect, _items(self._node(*path)), strict=True)):
+        for n, (keys, node) in enumerate(zip(expect, items_of(self._node(*path)), strict=True)):
             here = (*path, n)
             verb = self._verb(node, here, EXPECTED)
             if not verb:
-                if not {*_entries(node)} & {*EXPECTED} and self._is_whole(node):
+                if not {*entries_of(node)} & {*EXPECTED} and self._is_whole(node):
                     self._problems.add(here, f"nothing is expected here; write one of {', '.join(EXPECTED)}")
                 continue
             kind = Kind(verb)
@@ -727,13 +718,3 @@ def _children(node: Node) -> Iterable[Node]:
 
 def _size(node: Node) -> int:
     return 1 + sum(map(_size, _children(node)))
-
-
-def _entries(node: Node | None) -> Mapping[str, Node]:
-    """Of a map; none of anything else."""
-    return node.value if node is not None and isinstance(node.value, dict) else {}
-
-
-def _items(node: Node | None) -> Sequence[Node]:
-    """Of a list; none of anything else."""
-    return node.value if node is not None and isinstance(node.value, list) else ()

@@ -84,7 +84,7 @@ class Written:
         """
         case: Path = ("cases", index) if self._has_cases else ()
         for path in ((*case, *keys), keys):
-            if self._is_written(path):
+            if self._document.root.find(path) is not None:
                 return path
         return case or ("playbook",)
 
@@ -92,18 +92,6 @@ class Written:
         """Where a matcher of the playbook's and then the case's stands."""
         n_shared = len(self.playbook.match)
         return ("match", place) if place < n_shared else ("cases", index, "match", place - n_shared)
-
-    def _is_written(self, path: Path) -> bool:
-        node = self._document.root
-        for part in path:
-            match node.value, part:
-                case dict() as entries, str() if part in entries:
-                    node = entries[part]
-                case list() as items, int() if part < len(items):
-                    node = items[part]
-                case _:
-                    return False
-        return True
 
     def node(self, path: Path) -> Node:
         """What stands there, or the nearest above."""
