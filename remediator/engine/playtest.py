@@ -403,7 +403,9 @@ class _Story:
             return None  # others have moved them on: the engine knows until when, and the log does not
         every = JUDGE_AGAIN if len(lifts) == len(answers) else ASK_AGAIN
         # That a word is too old is noticed when the plan is judged for the first time after that.
-        old = [_at_or_after(last_word_at + age, at, every) for age in (HEARD_WITHIN, LATCH_LIMIT)]
+        old_at = last_word_at + (LATCH_LIMIT if run.plan.latched else HEARD_WITHIN)
+        is_kept_young = self._world.is_listed(label_key(run.plan.labels))
+        old = [_at_or_after(old_at, at, every)] if old_at > now and not is_kept_young else []
         tell_at = tell_next_at(run)
         return _Asking(every, frozenset([*old, *lifts, *([tell_at] if tell_at is not None else ())]))
 
