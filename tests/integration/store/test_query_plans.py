@@ -58,6 +58,7 @@ ARGUMENTS: Mapping[str, Any] = {
     "is_disruptive": True,
     "key": "pause",
     "digest": "0" * 64,
+    "first": 1,
     "label_key": "l",
     "lease_id": "l",
     "left": {},
@@ -87,6 +88,7 @@ ARGUMENTS: Mapping[str, Any] = {
     "subject_ids": ["s"],
     "target": "docker:h/a",
     "targets": {"docker:h/a": True},
+    "until": AT,
     "value": {"by": "alice"},
     "waits_for": ["cooldown:cooldown"],
     "wanted": {"docker:h/a": True},
@@ -105,6 +107,7 @@ WALKS = {
     "insert_subject": "an insert",
     "insert_run": "an insert",
     "store_delivery": "an insert",
+    "open_then": "a replay asks it once, beside the engine",
 }
 """Functions that are not asked here, and why."""
 
