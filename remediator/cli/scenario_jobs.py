@@ -16,6 +16,7 @@ import threading
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from remediator.app import story_workshop
 from remediator.core.event import RecordedEvent
 from remediator.core.scenario import Line, TestFile
 from remediator.engine.playtest import Result, play_file
+from remediator.errors import UnreachableError
 
 FEW = 8
 """Scenarios that are played before two processes would be up: so many are played in this one."""
@@ -72,13 +74,21 @@ def play(chosen: Sequence[Chosen], jobs: int) -> Generator[Answer, None, None]:
     n = sum(len(one.places) for one in chosen)
     jobs = min(jobs, n // FEW)
     tasks = _tasks(chosen, max(1, min(LONGEST_TASK, n // max(1, jobs * 4))))
-    if jobs < 2:
-        for task in tasks:
-            yield from _played(chosen, task)
-        return
+    with _scratch() as folder:
+        if jobs < 2:
+            for task in tasks:
+                yield from _played(chosen, task, folder)
+        else:
+            yield from _played_beside(chosen, tasks, jobs, folder)
+
+
+def _played_beside(
+    chosen: Sequence[Chosen], tasks: Sequence[_Task], jobs: int, folder: Path
+) -> Generator[Answer, None, None]:
+    """Play them in other processes."""
     # Forked: what was imported here is there, and nothing has been started that a fork would lose.
     fork = multiprocessing.get_context("fork")
-    pool = ProcessPoolExecutor(jobs, mp_context=fork, initializer=_begin, initargs=(chosen,))
+    pool = ProcessPoolExecutor(jobs, mp_context=fork, initializer=_begin, initargs=(chosen, folder))
     try:
         futures = {pool.submit(_play_task, task): task for task in tasks}
         for future in as_completed(futures):
@@ -121,13 +131,31 @@ def _place() -> Path | None:
     return MEMORY if is_roomy and os.access(MEMORY, os.W_OK) else None
 
 
-def _played(chosen: Sequence[Chosen], task: _Task) -> Iterator[Answer]:
+@contextmanager
+def _scratch() -> Iterator[Path]:
+    """A folder for all stores, and none afterwards, whatever becomes of the processes.
+
+    Raises:
+        UnreachableError: nothing can be written.
+    """
+    try:
+        found = tempfile.TemporaryDirectory(prefix="remediator-test-", dir=_place())
+    except OSError as error:
+        wanted = "stories need a folder for a while; TMPDIR names another place"
+        raise UnreachableError(
+            f"cannot make a folder: {error.filename or error}: {error.strerror}: {wanted}"
+        ) from error
+    with found as folder:
+        yield Path(folder)
+
+
+def _played(chosen: Sequence[Chosen], task: _Task, folder: Path) -> Iterator[Answer]:
     """Play one task here."""
     one = chosen[task.chosen]
     places = range(task.first, task.last)
     scenarios = [one.file.scenarios[one.places[place]] for place in places]
-    with tempfile.TemporaryDirectory(prefix="remediator-test-", dir=_place()) as folder:
-        results = play_file(one.file, scenarios, story_workshop(), Path(folder))
+    with tempfile.TemporaryDirectory(dir=folder) as own:
+        results = play_file(one.file, scenarios, story_workshop(), Path(own))
         for place, result in zip(places, results, strict=True):
             yield task.chosen, place, result
 
@@ -137,14 +165,14 @@ def _played(chosen: Sequence[Chosen], task: _Task) -> Iterator[Answer]:
 _Told = list[tuple[int, tuple[Line, ...], str, tuple[RecordedEvent, ...], float]]
 """Place, lines, problem, events and duration of each: the rest of a result is known on the other side."""
 
-_chosen: Sequence[Chosen] = ()
-"""Of this process, where it is one that plays."""
+_given: tuple[Sequence[Chosen], Path] = ((), Path())
+"""What this process plays from and where, where it is one that plays."""
 
 
-def _begin(chosen: Sequence[Chosen]) -> None:
+def _begin(chosen: Sequence[Chosen], folder: Path) -> None:
     """What such a process does first."""
-    global _chosen
-    _chosen = chosen
+    global _given
+    _given = chosen, folder
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is for the one that started it, which ends it
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
@@ -158,7 +186,8 @@ def _end_with_parent() -> None:
 
 
 def _play_task(task: _Task) -> _Told:
-    answers = _played(_chosen, task)
+    chosen, folder = _given
+    answers = _played(chosen, task, folder)
     return [(place, one.lines, one.problem, one.events, one.duration_s) for _, place, one in answers]
 
 

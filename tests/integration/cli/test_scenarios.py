@@ -345,6 +345,38 @@ def test_jobs_when_a_process_dies_then_its_scenarios_have_failed(many: Path, mon
     assert "passed" not in result.stdout.splitlines()[-1]
 
 
+def test_jobs_when_a_process_dies_then_its_stores_go_too(
+    many: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(*_: object) -> object:
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError
+
+    stores = tmp_path / "stores"
+    stores.mkdir()
+    monkeypatch.setattr(scenario_jobs, "MEMORY", tmp_path / "none")
+    monkeypatch.setattr("tempfile.tempdir", str(stores))
+    monkeypatch.setattr(scenario_jobs, "play_file", die)
+
+    assert run("playbooks", "--jobs", "2").exit_code == 2
+
+    assert list(stores.iterdir()) == []
+
+
+def test_test_when_no_store_can_be_made_then_says_where_and_ends_with_3(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scenario_jobs, "MEMORY", tmp_path / "none")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
+
+    result = run("playbooks")
+
+    assert result.exit_code == 3
+    assert f"{tmp_path / 'gone'}" in result.stderr
+    assert "No such file or directory" in result.stderr
+    assert "TMPDIR" in result.stderr
+
+
 # -- the real process --------------------------------------------------------------------------------------------------
 
 
