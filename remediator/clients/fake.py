@@ -93,7 +93,7 @@ class FakeWorld:
         self._notify_targets: set[str] = set()
         self._takes_any_message = False
         self._failures: dict[str, list[Fails]] = {}
-        self._interrupts: dict[str, BaseException] = {}
+        self._interrupts: dict[str, list[BaseException]] = {}
         self._away: set[str] = set()
         self._n_cpus: dict[str, int] = {}
         self._seen: dict[str, dict[str, tuple[float, ...] | ActionError]] = {}
@@ -287,16 +287,16 @@ class FakeWorld:
         self._failures.setdefault(call, []).extend([how] * times)
 
     def interrupt(self, call: str, by: BaseException) -> None:
-        """Let the next call of this action be done, and its caller be torn out of it."""
-        self._interrupts[call] = by
+        """Let the next call of this action be done, and its caller be torn out of it; after those said before."""
+        self._interrupts.setdefault(call, []).append(by)
 
     def n_failures_left(self, call: str) -> int:
         """How many calls of this action are still to fail."""
         return len(self._failures.get(call, ()))
 
-    def is_to_interrupt(self, call: str) -> bool:
-        """Whether the caller of the next call of this action is still to be torn out of it."""
-        return call in self._interrupts
+    def n_interrupts_left(self, call: str) -> int:
+        """Out of how many calls of this action the caller is still to be torn."""
+        return len(self._interrupts.get(call, ()))
 
     def has_container(self, host: str, name: str) -> bool:
         """Whether there is one of this name."""
@@ -450,8 +450,8 @@ class FakeWorld:
             raise TransientActionError(f"Docker engine {host} cannot be reached", target=f"docker:{host}")
 
     def _tear_out(self, call: str) -> None:
-        if call in self._interrupts:
-            raise self._interrupts.pop(call)
+        if self._interrupts.get(call):
+            raise self._interrupts[call].pop(0)
 
     def _next_failure(self, call: str) -> Fails | None:
         scripted = self._failures.get(call)

@@ -419,9 +419,9 @@ class _Story:
             n_scripted = sum(one.times for _, one, _ in self._scripted if one.action == fails.action)
             if n_scripted - self._world.n_failures_left(fails.action) <= n_before:
                 raise self._error(f"no {fails.action} came that could fail")
-        for line, action in self._kills:
+        for place, (line, action) in enumerate(self._kills):
             self.line = line
-            if self._world.is_to_interrupt(action):
+            if [one for _, one in self._kills[place:]].count(action) <= self._world.n_interrupts_left(action):
                 raise self._error(f"no {action} came in whose midst the engine could be killed")
 
     def _read_events(self) -> None:

@@ -390,6 +390,15 @@ def test_story_when_something_is_tried_for_ever_then_that_is_said(tmp_path: Path
             id="a kill in an act that never comes",
         ),
         pytest.param(
+            [
+                at(0, Restarts(during="docker.restart"), line=6),
+                at(0, Restarts(during="docker.restart"), line=7),
+                at(0, fires("leak")),
+            ],
+            ":7: no docker.restart came in whose midst the engine could be killed",
+            id="a kill too many",
+        ),
+        pytest.param(
             [at(0, Restarts(down=timedelta(minutes=5))), at(1, fires("leak"), line=7)],
             ":7: the engine is down until 5m after the begin",
             id="a delivery to an engine that is down",
