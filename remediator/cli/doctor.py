@@ -100,7 +100,7 @@ def _checks(
 ) -> Iterator[tuple[str, Check]]:
     yield "the clock", check_clock
     try:
-        settings = invocation.settings()
+        settings = invocation.settings_of_here()
     except SettingsError as error:
         yield "the settings", partial(_bad_settings, str(error))
         return

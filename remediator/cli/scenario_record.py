@@ -48,7 +48,7 @@ def record(
     if out is not None and out.exists():
         raise RequestError(f"{out} is there already; nothing is written over it", http_status=409)
     loaded = load_playbooks(settings, paths, takes_any_message=True)
-    with reading(invocation, store_url) as conn:
+    with reading(invocation, store_url or settings.store_url) as conn:
         made = record_run(
             conn, run, settings, loaded, story_workshop(), is_disguised=is_disguised, now=datetime.now(UTC)
         )

@@ -265,11 +265,14 @@ def test_check_when_there_is_no_playbook_then_warns_and_ends_with_0(playbooks: P
         pytest.param(["plan", "alertname=X"], id="plan"),
         pytest.param(["serve"], id="serve"),
         pytest.param(["audit", "list"], id="audit"),
+        pytest.param(["test", "--record", "0b8e06d2"], id="test --record"),
+        pytest.param(["doctor"], id="doctor"),
     ],
 )
 def test_command_when_the_folder_has_no_settings_file_then_says_once_that_defaults_are_used(
-    arguments: list[str], playbooks: Path, site: Path
+    arguments: list[str], playbooks: Path, site: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("REMEDIATOR_LISTEN", "127.0.0.1:1")  # where no engine is for doctor to ask
     said = "remediator: no remediator.toml here: defaults are used\n"
     (playbooks / "good.yaml").write_text("playbook: 1\n")  # so that serve ends
     (site / "remediator.toml").rename(site / "named.toml")
