@@ -160,7 +160,8 @@ def _private_files(settings: Settings, config_path: Path | None) -> list[Path]:
         settings.tls_key,
         *(host.tls_key for host in settings.docker.hosts.values()),
     ]
-    if any(target.urls for target in settings.notify.values()):
+    urls = [url.get_secret_value() for target in settings.notify.values() for url in target.urls]
+    if any(url.partition("://")[2] for url in urls):  # `syslog://` alone tells nothing
         files.append(config_path or DEFAULT_CONFIG)  # notification addresses hold their tokens
     return sorted({file for file in files if file is not None})
 

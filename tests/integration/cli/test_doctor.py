@@ -239,6 +239,13 @@ def test_rights_when_everybody_can_read_a_secret_then_is_a_problem(mode: int, is
     assert len(found) == (7 if is_problem else 0)
 
 
+def test_rights_when_a_notification_address_is_a_scheme_alone_then_the_settings_hold_no_secret(site: Path) -> None:
+    (site / "site.toml").touch(0o644)
+    made = settings(store_url=f"sqlite:///{site}/store.db", notify={"here": {"urls": ["syslog://"]}})
+
+    assert not [text for text in said(check_rights(made, Path("site.toml"))) if text.startswith(PROBLEM)]
+
+
 @pytest.mark.parametrize(
     ("mode", "is_problem"),
     [
