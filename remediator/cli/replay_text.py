@@ -58,11 +58,13 @@ def print_replay(answer: Mapping[str, Any], limit: int) -> None:
 def _print_head(answer: Mapping[str, Any]) -> None:
     deliveries = answer["deliveries"]
     fold(f"replayed {moment_text(answer['since'])} to {moment_text(answer['until'])}", 0, "bold")
-    fold(
-        f"{deliveries['decided']:,} deliveries, and {deliveries['warm_up']:,} of the time before, from"
-        f" {moment_text(answer['begins'])} on: what they started is not compared",
-        2,
-    )
+    fold(_counted(deliveries["decided"], "delivery", "deliveries"), 2)
+    if deliveries["warm_up"]:
+        fold(
+            f"before it {_counted(deliveries['warm_up'], 'delivery', 'deliveries')}, from"
+            f" {moment_text(answer['begins'])} on: what these started is not compared",
+            2,
+        )
     if deliveries["refused"]:
         fold(f"{deliveries['refused']:,} deliveries were refused when they came, and are not stored", 2)
     for note in answer["notes"]:
@@ -112,7 +114,8 @@ def _print_people(people: Sequence[Mapping[str, Any]]) -> None:
         return
     nothing = [one for one in people if not one["means"]]
     say()
-    fold(f"what people did: done again {len(people) - len(nothing):,} times, means nothing here {len(nothing):,} times")
+    left = "; what means nothing here:" if nothing else ""
+    fold(f"what people did: {len(people) - len(nothing):,} of {len(people):,} done again{left}")
     for one in nothing:
         run = f" {one['run_id'][:8]}" if one["run_id"] else ""
         fold_beside(f"  {one['did']}{run}: ", f"{one['by']}, {moment_text(one['at'])}: {one['why']}")
@@ -128,12 +131,20 @@ def _print_unknown(answer: Mapping[str, Any]) -> None:
         return
     fold("assumed, where nobody had been asked:", 2)
     for one in answer["assumed"]:
-        fold_beside("  - ", f"{one['means']}: {one['times']:,} times, in {len(one['runs']):,} runs ({one['kind']})")
+        fold_beside(
+            "  - ",
+            f"{one['means']}: {_counted(one['times'], 'time')}, in {_counted(len(one['runs']), 'run')} ({one['kind']})",
+        )
 
 
 def _print_end(runs: Mapping[str, int]) -> None:
     found = [f"{runs[kind]:,} {kind}" for kind in _SIGNS if runs[kind]]
     if found:
-        fold(f"of {runs['recorded']:,} runs {runs['same']:,} the same; {', '.join(found)}", 0, "yellow")
+        fold(f"of {_counted(runs['recorded'], 'run')} {runs['same']:,} the same; {', '.join(found)}", 0, "yellow")
     else:
-        fold(f"no difference: {runs['same']:,} runs the same", 0, "green")
+        fold(f"no difference: {_counted(runs['same'], 'run')} the same", 0, "green")
+
+
+def _counted(count: int, one: str, several: str = "") -> str:
+    """``1 run``, ``2 runs``."""
+    return f"{count:,} {one if count == 1 else several or f'{one}s'}"
