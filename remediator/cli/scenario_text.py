@@ -34,7 +34,7 @@ SAME, MISSING, EXTRA, OTHER = " ", "-", "+", "~"
 """As expected; expected and did not happen; happened and was not expected; happened otherwise."""
 
 STYLES = {SAME: "", MISSING: "red", EXTRA: "magenta", OTHER: "yellow"}
-MEANING = {MISSING: "did not happen", EXTRA: "was not expected", OTHER: "happened otherwise"}
+MEANING = {MISSING: "did not happen", EXTRA: "not expected", OTHER: "happened otherwise"}
 
 _GUTTER = 4
 _DIVIDER = " │ "
@@ -208,10 +208,14 @@ def _advice(result: Result, width: int) -> Iterator[Text]:
     if not new:
         return
     yield Text()
-    out = f"take out line{'s' if len(old) > 1 else ''} {', '.join(map(str, old))} and " if old else ""
-    yield from _folded("  ", f"To expect what happened, {out}put into `expect`, by their time:", width)
+    if result.scenario.expect:
+        out = f"take out line{'s' if len(old) > 1 else ''} {', '.join(map(str, old))} and " if old else ""
+        yield from _folded("  ", f"To expect what happened, {out}put into `expect`, by their time:", width)
+    else:
+        yield Text("  To expect what happened, write instead of `expect: []`:")
+        yield Text("    expect:")
     for happening, kept in new:
-        yield Text(f"    - {expectation_line(happening, kept)}")
+        yield Text(f"      - {expectation_line(happening, kept)}")
 
 
 def _anew(lines: Sequence[Line]) -> list[Line]:

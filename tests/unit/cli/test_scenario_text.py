@@ -111,13 +111,13 @@ def test_failure_when_shown_at_80_columns_then_is_side_by_side_with_what_to_writ
         " ~                                       │     \\x1b]0;x\\x07\\u202e\\x00[red] help\n"
         "                                         │     about: escalate\n"
         " -  22m  asks oncall                     │\n"
-        "    - did not happen   + was not expected   ~ happened otherwise\n"
+        "    - did not happen   + not expected   ~ happened otherwise\n"
         "\n"
         "  To expect what happened, take out lines 21, 23, 24, 25 and put into `expect`,\n"
         "  by their time:\n"
-        f"    - {{at: 10m, does: docker.signal, target: {TARGET}, params: {{signal: SIGTERM}}}}\n"
-        "    - {at: 30m, ends: failed, reason: step_failed}\n"
-        "    - {at: 30m, tells: oncall, about: escalate}\n"
+        f"      - {{at: 10m, does: docker.signal, target: {TARGET}, params: {{signal: SIGTERM}}}}\n"
+        "      - {at: 30m, ends: failed, reason: step_failed}\n"
+        "      - {at: 30m, tells: oncall, about: escalate}\n"
         "\n"
         "  The audit log:\n"
         "          +0s  delivery_received  1 firing from story\n"
@@ -132,7 +132,7 @@ def test_failure_when_the_terminal_is_narrow_or_wide_then_each_line_fits() -> No
     name = "東京 " * 30
     result = played(EXPECTED, [*HAPPENED, happens(2000, Kind.WAITS, "x" * 90)], events=EVENTS, name=name)
     for width in (60, 80, 120):
-        first, *lines = [line for line in failure_text(result, width) if "    - {" not in line.plain]
+        first, *lines = [line for line in failure_text(result, width) if "      - {" not in line.plain]
         assert "\n" not in first.plain  # editors want it whole
         assert max(cell_len(line.plain) for line in lines) <= width
 
@@ -140,9 +140,10 @@ def test_failure_when_the_terminal_is_narrow_or_wide_then_each_line_fits() -> No
 def test_failure_when_nothing_was_expected_then_the_lines_to_paste_are_the_whole_test() -> None:
     text = [line.plain for line in failure_text(played([], HAPPENED[3:4]), 80)]
 
-    assert text[-2:] == [
-        "  To expect what happened, put into `expect`, by their time:",
-        "    - {at: 30m, ends: failed, reason: step_failed}",
+    assert text[-3:] == [
+        "  To expect what happened, write instead of `expect: []`:",
+        "    expect:",
+        "      - {at: 30m, ends: failed, reason: step_failed}",
     ]
 
 
@@ -169,8 +170,8 @@ def test_failure_when_acts_came_in_another_order_then_that_is_signed_and_all_of_
     assert text[-4:] == [
         "  To expect what happened, take out lines 21, 22 and put into `expect`, by their",
         "  time:",
-        "    - {at: 10m, does: docker.restart, target: docker:gpu-07/a}",
-        "    - {at: 10m, does: docker.restart, target: docker:gpu-07/b}",
+        "      - {at: 10m, does: docker.restart, target: docker:gpu-07/a}",
+        "      - {at: 10m, does: docker.restart, target: docker:gpu-07/b}",
     ]
 
 
@@ -180,9 +181,9 @@ def test_failure_when_a_line_is_taken_out_then_what_else_stood_on_it_is_written_
 
     text = [line.plain for line in failure_text(played(expected, happened), 80)]
 
-    assert [line for line in text if line.startswith("    - {")] == [
-        "    - {at: 10m, tells: oncall}",
-        "    - {at: 10m, tells: boss}",
+    assert [line for line in text if line.startswith("      - {")] == [
+        "      - {at: 10m, tells: oncall}",
+        "      - {at: 10m, tells: boss}",
     ]
 
 
@@ -291,7 +292,7 @@ def test_trail_when_the_same_comes_again_and_again_then_is_counted() -> None:
 
 def test_summary_when_a_scenario_failed_then_counts_what_is_wrong() -> None:
     assert summary(played(EXPECTED, HAPPENED, never=("docker.stop",))) == (
-        "1 did not happen, 1 was not expected, 3 happened otherwise"
+        "1 did not happen, 1 not expected, 3 happened otherwise"
     )
     assert summary(played(problem="x.yaml:3: it does not end\nmore")) == "x.yaml:3: it does not end"
 
@@ -320,7 +321,7 @@ def test_junit_when_read_by_a_parser_then_has_each_scenario_with_what_became_of_
         (f"steers {WRITTEN_OUT}", "14", ["failure"]),
         ("restarts once", "14", ["error"]),
     ]
-    assert suite[1][0].attrib["message"] == "1 did not happen, 1 was not expected, 3 happened otherwise"
+    assert suite[1][0].attrib["message"] == "1 did not happen, 1 not expected, 3 happened otherwise"
     assert (suite[1][0].text or "").count("│") == 17
     assert suite[2][0].attrib["message"] == f"{FILE}:16: approves: {WRITTEN_OUT}"
 
