@@ -89,6 +89,8 @@ TRIES = 50
 
 _DONE = frozenset({EventType.ATTEMPT_STARTED, EventType.UNDO_STARTED})
 
+_HEARD = frozenset({EventType.DELIVERY_RECEIVED, EventType.DELIVERY_REJECTED, EventType.ALERT_MISSED})
+
 
 class Engine(DrivenEngine, Protocol):
     """The engine, as far as a story needs it."""
@@ -413,7 +415,7 @@ class _Story:
         )
 
     def _check_that_all_was_met(self) -> None:
-        """What a story lets go wrong, and nothing ever met, tests nothing."""
+        """What a story lets go wrong, and nothing ever met, tests nothing; nor does one without an alert."""
         for line, fails, n_before in self._scripted:
             self.line = line
             n_scripted = sum(one.times for _, one, _ in self._scripted if one.action == fails.action)
@@ -423,6 +425,9 @@ class _Story:
             self.line = line
             if [one for _, one in self._kills[place:]].count(action) <= self._world.n_interrupts_left(action):
                 raise self._error(f"no {action} came in whose midst the engine could be killed")
+        if _HEARD.isdisjoint(one.event.type for one in self.events):
+            self.line = self._scenario.line
+            raise self._error("the engine heard of no alert, so that nothing could happen; write `fires`")
 
     def _read_events(self) -> None:
         new = self._engine_of().events_after(self.events[-1].seq if self.events else 0)

@@ -399,6 +399,11 @@ def test_story_when_something_is_tried_for_ever_then_that_is_said(tmp_path: Path
             id="a kill too many",
         ),
         pytest.param(
+            [StoryEvent(at=timedelta(0), line=7, sees=(Sees(name="ratio", values=(1.0,)),))],
+            ":1: the engine heard of no alert, so that nothing could happen; write `fires`",
+            id="an alert that never comes",
+        ),
+        pytest.param(
             [at(0, Restarts(down=timedelta(minutes=5))), at(1, fires("leak"), line=7)],
             ":7: the engine is down until 5m after the begin",
             id="a delivery to an engine that is down",
