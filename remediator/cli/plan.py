@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from remediator.cli.alert_options import PAIR, Pair, alert_options, as_map, webh
 from remediator.cli.invocation import Invocation
 from remediator.cli.plan_alert import print_alerts, print_assumptions, print_moment
 from remediator.cli.plan_diff import print_difference
+from remediator.cli.store_options import moment_option
 from remediator.cli.terminal import (
     fold,
     fold_beside,
@@ -30,7 +30,6 @@ from remediator.cli.terminal import (
     say,
     value_text,
 )
-from remediator.core.units import parse_duration
 from remediator.errors import UnreachableError
 
 _YEARS = range(1971, 2200)
@@ -40,21 +39,10 @@ _STYLES = {"allow": "green", "wait": "yellow", "refuse": "red"}
 
 
 def _moment(ctx: click.Context, param: click.Parameter, value: str | None) -> datetime | None:
-    """``2h`` (that long ago), or a time with its zone: one that is guessed would be hours off and look right."""
-    if value is None:
-        return None
-    moment: datetime | None = None
-    with suppress(ValueError):
-        moment = datetime.fromisoformat(value)
-    with suppress(ValueError):
-        moment = datetime.now(UTC) - parse_duration(value)
-    if moment is None or moment.tzinfo is None:
-        raise click.BadParameter(
-            "write how long ago (2h, 1d12h), or a time with its zone (2026-01-31T14:00:00Z, …+01:00)", ctx, param
-        )
-    if moment.year not in _YEARS:
+    moment = moment_option(ctx, param, value)
+    if moment is not None and moment.year not in _YEARS:
         raise click.BadParameter(f"the year is not between {_YEARS.start} and {_YEARS.stop - 1}", ctx, param)
-    return moment.astimezone(UTC)
+    return moment
 
 
 @click.command()
@@ -71,7 +59,7 @@ def _moment(ctx: click.Context, param: click.Parameter, value: str | None) -> da
     "--at",
     metavar="TIME",
     callback=_moment,
-    help="Decide as of then: 2h is two hours ago; or a time with its zone, which may lie in the future.",
+    help="Decide as of then: 2h is two hours ago; or a time, which may lie in the future.",
 )
 @click.option(
     "--diff",

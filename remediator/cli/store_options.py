@@ -33,7 +33,7 @@ def moment_option(ctx: click.Context, param: click.Parameter, value: str | None)
         return None
     try:
         return datetime.now(UTC) - parse_duration(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         pass
     try:
         moment = datetime.fromisoformat(value)
