@@ -21,6 +21,7 @@ from remediator.cli.event_line import about
 from remediator.cli.scenario_lines import expectation_line, worth_saying
 from remediator.cli.terminal import console, printable
 from remediator.core.action import JsonValue
+from remediator.core.event import EventType
 from remediator.core.scenario import ACTS, AT_ANOTHER_TIME, IN_ANOTHER_ORDER, Expectation, Happening, Line
 from remediator.core.units import cut
 from remediator.loading.scenario_write import at_text, flow
@@ -44,6 +45,10 @@ _NARROWEST = 16
 _TEXT_SHOWN = 300
 """Characters of a message's text; the audit has it whole."""
 
+_UNMATCHED = (
+    "No playbook matches what fires here: remediator plan LABEL=VALUE …, with its labels, says which matcher fails."
+)
+
 _RULER = Console(color_system=None, markup=False, emoji=False, highlight=False)
 """Folds lines; prints nothing."""
 
@@ -64,11 +69,20 @@ def failure_text(result: Result, width: int) -> Iterator[Text]:
         yield Text()
         yield from side_by_side(result.lines, width)
         yield from _advice(result, width)
+    if _is_unmatched(result):
+        yield Text()
+        yield from _folded("  ", _UNMATCHED, width)
     lines = trail(result)
     if lines:
         yield Text()
         yield Text("  The audit log:")
         yield from _trail(lines, width)
+
+
+def _is_unmatched(result: Result) -> bool:
+    """Whether alerts fired, and nothing was planned for any since no playbook matches them."""
+    types = {recorded.event.type for recorded in result.events}
+    return EventType.ALERT_UNMATCHED in types and types.isdisjoint({EventType.PLAN_MADE, EventType.PLAN_REFUSED})
 
 
 def place(result: Result) -> str:

@@ -187,6 +187,21 @@ def test_failure_when_a_line_is_taken_out_then_what_else_stood_on_it_is_written_
     ]
 
 
+@pytest.mark.parametrize(
+    ("types", "is_said"),
+    [
+        pytest.param([EventType.ALERT_UNMATCHED], True, id="no playbook matches"),
+        pytest.param([EventType.ALERT_UNMATCHED, EventType.PLAN_MADE], False, id="one matches another alert"),
+        pytest.param([EventType.ALERT_UNMATCHED, EventType.PLAN_REFUSED], False, id="one matches, and has no plan"),
+        pytest.param([], False, id="nothing came"),
+    ],
+)
+def test_failure_when_no_playbook_matches_then_says_where_one_hears_why(types: list[EventType], is_said: bool) -> None:
+    text = [line.plain for line in failure_text(played(EXPECTED, events=[event(0, kind) for kind in types]), 80)]
+
+    assert ("  No playbook matches what fires here: remediator plan LABEL=VALUE …, with its" in text) is is_said
+
+
 def test_failure_when_nothing_happened_then_there_is_nothing_to_paste() -> None:
     text = [line.plain for line in failure_text(played(EXPECTED[4:]), 80)]
 
