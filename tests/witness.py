@@ -15,7 +15,7 @@ from typing import Any
 
 from sqlalchemy import select
 
-from remediator.clients.fake import Fails, FakeWorld, Write
+from remediator.clients.fake import FakeWorld, Write
 from remediator.clients.ports import ContainerState, CpuLimit
 from remediator.core.action import UndoWhen
 from remediator.core.alert import label_key
@@ -24,6 +24,7 @@ from remediator.core.event import utc_time
 from remediator.core.plan import Plan, PlannedStep, Undo, unpack_condition, unpack_plan
 from remediator.core.policy import Breaker, Limit, Mode
 from remediator.core.run import rung_key
+from remediator.core.scenario import Failure
 from remediator.core.units import parse_duration
 from remediator.errors import TransientActionError
 from remediator.store.engine import Store
@@ -551,9 +552,9 @@ class Witness:
 
 def _happened(write: Write) -> bool:
     """As the world knows it: a limit of unknown fate went with the container that it was meant for."""
-    if write.failed is Fails.UNKNOWN:
+    if write.failed is Failure.UNKNOWN:
         return write.call != "docker.limit"
-    return write.failed in (None, Fails.TIMEOUT_AFTER_EFFECT)
+    return write.failed in (None, Failure.TIMEOUT_AFTER_EFFECT)
 
 
 def plain(limit: CpuLimit) -> CpuLimit:

@@ -11,7 +11,6 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 from typing import Any
 
 from remediator.clients.ports import (
@@ -26,6 +25,7 @@ from remediator.clients.ports import (
 )
 from remediator.core.alert import fingerprint, label_key
 from remediator.core.event import utc_text
+from remediator.core.scenario import Failure
 from remediator.errors import (
     ActionError,
     ConflictError,
@@ -45,19 +45,6 @@ SOMEBODY = "somebody"
 """Who silences in a world, beside the engine."""
 
 
-class Fails(StrEnum):
-    """How a scripted failure looks; the words that playbook tests use."""
-
-    TRANSIENT = "transient"
-    """Nothing was done, another attempt may work."""
-    PERMANENT = "permanent"
-    """Nothing was done, another attempt would fail the same way."""
-    TIMEOUT_AFTER_EFFECT = "timeout_after_effect"
-    """It was done, and no answer came."""
-    UNKNOWN = "unknown"
-    """No answer came, and no look can tell what happened: the container has been made anew meanwhile."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Write:
     """One call that would have changed the world.
@@ -74,7 +61,7 @@ class Write:
     call: str
     target: str
     args: Mapping[str, str]
-    failed: Fails | None = None
+    failed: Failure | None = None
 
 
 class FakeWorld:
@@ -92,7 +79,7 @@ class FakeWorld:
         self._hosts: set[str] = set()
         self._notify_targets: set[str] = set()
         self._takes_any_message = False
-        self._failures: dict[str, list[Fails]] = {}
+        self._failures: dict[str, list[Failure]] = {}
         self._interrupts: dict[str, list[BaseException]] = {}
         self._away: set[str] = set()
         self._n_cpus: dict[str, int] = {}
@@ -282,7 +269,7 @@ class FakeWorld:
             raise values.with_traceback(None)
         return values
 
-    def fail(self, call: str, how: Fails, *, times: int = 1) -> None:
+    def fail(self, call: str, how: Failure, *, times: int = 1) -> None:
         """Let the next calls of this action (``docker.restart``) fail; added to what is scripted already."""
         self._failures.setdefault(call, []).extend([how] * times)
 
@@ -337,16 +324,16 @@ class FakeWorld:
         target = f"docker:{host}/{state.name}"
         self.writes.append(Write(at=self._clock(), call=call, target=target, args=args, failed=how))
         match how:
-            case Fails.TRANSIENT:
+            case Failure.TRANSIENT:
                 raise TransientActionError(f"{call}: scripted to fail, transient", target=target)
-            case Fails.PERMANENT:
+            case Failure.PERMANENT:
                 raise PermanentActionError(f"{call}: scripted to fail, permanent", target=target)
-            case Fails.UNKNOWN:
+            case Failure.UNKNOWN:
                 self.add_container(host, state.name, status=state.status, labels=state.labels)
                 raise UnknownEffectError(f"{call}: scripted to be unknown", target=target)
         self._containers[host, state.name] = self._after(call, host, state, args)
         self._tear_out(call)
-        if how is Fails.TIMEOUT_AFTER_EFFECT:
+        if how is Failure.TIMEOUT_AFTER_EFFECT:
             raise UnknownEffectError(f"{call}: scripted to time out after its effect", target=target)
 
     def check_cpu(self, host: str, container_id: str, limit: CpuLimit) -> None:
@@ -365,7 +352,7 @@ class FakeWorld:
         args = {"title": title, "body": body}
         self.writes.append(Write(at=self._clock(), call="notify.send", target=to, args=args, failed=how))
         self._tear_out("notify.send")
-        if how is Fails.TRANSIENT:
+        if how is Failure.TRANSIENT:
             raise TransientActionError(f"notification target {to}: scripted to fail", reason=Reason.NOTIFY)
         if how is not None:
             raise PermanentActionError(f"notification target {to}: scripted to fail", reason=Reason.NOTIFY)
@@ -419,7 +406,7 @@ class FakeWorld:
         self._tear_out("alertmanager.silence")
         self._end("alertmanager.expire", url, how)
 
-    def _begin(self, call: str, target: str, args: Mapping[str, str], of: str = "") -> Fails | None:
+    def _begin(self, call: str, target: str, args: Mapping[str, str], of: str = "") -> Failure | None:
         """A call that would change something: kept, and failed where it is scripted to fail undone.
 
         Args:
@@ -428,16 +415,16 @@ class FakeWorld:
         how = self._next_failure(call) or (self._next_failure(of) if of else None)
         self.writes.append(Write(at=self._clock(), call=call, target=target, args=args, failed=how))
         match how:
-            case Fails.TRANSIENT:
+            case Failure.TRANSIENT:
                 raise TransientActionError(f"{call}: scripted to fail, transient", target=target)
-            case Fails.PERMANENT:
+            case Failure.PERMANENT:
                 raise InvalidTargetError(f"{call}: scripted to fail, permanent", target=target)
-            case Fails.UNKNOWN:
+            case Failure.UNKNOWN:
                 raise UnknownEffectError(f"{call}: scripted to be unknown", target=target)
         return how
 
-    def _end(self, call: str, target: str, how: Fails | None) -> None:
-        if how is Fails.TIMEOUT_AFTER_EFFECT:
+    def _end(self, call: str, target: str, how: Failure | None) -> None:
+        if how is Failure.TIMEOUT_AFTER_EFFECT:
             raise UnknownEffectError(f"{call}: scripted to time out after its effect", target=target)
 
     def alertmanager_answers(self, url: str) -> None:
@@ -453,7 +440,7 @@ class FakeWorld:
         if self._interrupts.get(call):
             raise self._interrupts[call].pop(0)
 
-    def _next_failure(self, call: str) -> Fails | None:
+    def _next_failure(self, call: str) -> Failure | None:
         scripted = self._failures.get(call)
         return scripted.pop(0) if scripted else None
 

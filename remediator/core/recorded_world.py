@@ -19,7 +19,7 @@ from remediator.core.guard import Word as Verdict
 from remediator.core.outcome import Outcome
 from remediator.core.plan import PlannedStep
 from remediator.core.run import Run
-from remediator.core.scenario import Fails, Nothing, Restarts, Sees, StoryEvent, World
+from remediator.core.scenario import Fails, Failure, Nothing, Restarts, Sees, StoryEvent, World
 from remediator.errors import Reason
 
 SECOND = timedelta(seconds=1)
@@ -181,7 +181,7 @@ class _Builder:
             case EventType.UNDO_STARTED if data["lease_id"] in course.lent:
                 self._undone(event.at, run, course.lent.pop(str(data["lease_id"])), course.over_at)
             case EventType.UNDO_FINISHED if data["outcome"] in (Outcome.FAILED, Outcome.UNKNOWN):
-                how = "transient" if data["outcome"] == Outcome.FAILED else "unknown"
+                how = Failure.TRANSIENT if data["outcome"] == Outcome.FAILED else Failure.UNKNOWN
                 self._add(event.at - BEFORE_AN_UNDO, Fails(action=str(data["action"]), how=how))
             case EventType.LEASE_CLOSED:
                 course.over_at = event.at if course.over_at is not None else None
@@ -386,7 +386,7 @@ class _Builder:
             found.setdefault((call.event.run_id, str(call.event.data["step"])), []).append(call)
         yield from found.values()
 
-    def _how(self, call: _Call, calls: Sequence[_Call]) -> Iterator[tuple[str, int] | Restarts]:
+    def _how(self, call: _Call, calls: Sequence[_Call]) -> Iterator[tuple[Failure, int] | Restarts]:
         """How an attempt failed, in the words of a story; nothing where it did not."""
         if call.end is None:
             return
@@ -402,9 +402,9 @@ class _Builder:
                 self.notes.append("An act had not happened when the engine was killed; in the story it has.")
             return
         if outcome is Outcome.UNKNOWN:
-            yield "unknown", 1
+            yield Failure.UNKNOWN, 1
         elif outcome is Outcome.SUCCEEDED and detail.startswith(ANSWER_LOST):
-            yield "timeout_after_effect", 1
+            yield Failure.TIMEOUT_AFTER_EFFECT, 1
         elif outcome is Outcome.FAILED:
             if reason is Reason.TARGET_NOT_FOUND and call.event.target.startswith(DOCKER):
                 self.notes.append(f"{call.event.target} was gone; in the story {data['action']} fails for good.")
@@ -412,12 +412,12 @@ class _Builder:
             is_transient |= reason is Reason.NOTIFY and len(calls) > 1
             params: Mapping[str, Any] = _data(call.event)["params"]
             n = len(data["after"].get("not_told", ())) or len(params.get("to", ())) or 1
-            yield "transient" if is_transient else "permanent", n if is_message else 1
+            yield Failure.TRANSIENT if is_transient else Failure.PERMANENT, n if is_message else 1
 
 
-def _counted(fails: Sequence[tuple[str, int] | Restarts]) -> list[tuple[str, int] | Restarts]:
+def _counted(fails: Sequence[tuple[Failure, int] | Restarts]) -> list[tuple[Failure, int] | Restarts]:
     """Failures of one kind in a row as one, with their number."""
-    found: list[tuple[str, int] | Restarts] = []
+    found: list[tuple[Failure, int] | Restarts] = []
     for one in fails:
         last = found[-1] if found else None
         if isinstance(one, tuple) and isinstance(last, tuple) and last[0] == one[0]:

@@ -89,16 +89,25 @@ class Sees:
     alert: str = ""
 
 
+class Failure(StrEnum):
+    """How a call fails that is scripted to."""
+
+    TRANSIENT = "transient"
+    """Nothing was done, another attempt may work."""
+    PERMANENT = "permanent"
+    """Nothing was done, another attempt would fail the same way."""
+    TIMEOUT_AFTER_EFFECT = "timeout_after_effect"
+    """It was done, and no answer came."""
+    UNKNOWN = "unknown"
+    """No answer came, and no look can tell what happened: the container has been made anew meanwhile."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fails:
-    """The next calls of an action fail.
-
-    Attributes:
-        how: ``transient``, ``permanent``, ``timeout_after_effect`` or ``unknown`` (``clients.fake.Fails``).
-    """
+    """The next calls of an action fail."""
 
     action: str
-    how: str
+    how: Failure
     times: int = 1
 
 

@@ -21,7 +21,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
-from remediator.clients.fake import Fails, FakeWorld
+from remediator.clients.fake import FakeWorld
 from remediator.clients.ports import ContainerState, CpuLimit
 from remediator.core.alert import label_key
 from remediator.core.condition import Condition, Reading, Seen, number_that, read_back
@@ -30,6 +30,7 @@ from remediator.core.lease import PREFIX
 from remediator.core.move import WHY_NOT, Heard
 from remediator.core.outcome import Outcome
 from remediator.core.plan import Plan, unpack_plan
+from remediator.core.scenario import Failure
 from remediator.engine.conditions import Conditions
 from remediator.engine.fleets import condition_name
 from remediator.engine.pipeline import Hear
@@ -536,7 +537,7 @@ class RecordedWorld(FakeWorld):
         if tried.outcome in (Outcome.SUCCEEDED, Outcome.UNCHANGED, Outcome.SKIPPED):
             return
         if tried.reason is Reason.UNKNOWN_EFFECT:
-            self.fail(call, Fails.UNKNOWN)
+            self.fail(call, Failure.UNKNOWN)
         elif tried.reason is Reason.DID_NOT_HAPPEN:
             raise UnknownEffectError(tried.detail, target=target)
         elif tried.is_worth_another or tried.reason is Reason.TRANSIENT:

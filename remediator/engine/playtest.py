@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 from remediator.clients.fake import PROMETHEUS, FakeWorld
-from remediator.clients.fake import Fails as How
 from remediator.clients.ports import Clients, CpuLimit
 from remediator.core.action import JsonValue, LookingActions
 from remediator.core.alert import Alert, AlertStatus, RawDelivery, label_key
@@ -448,7 +447,7 @@ class _Story:
             case Fails() as fails:
                 n_before = sum(one.times for _, one, _ in self._scripted if one.action == fails.action)
                 self._scripted.append((event.line, fails, n_before))
-                self._world.fail(fails.action, How(fails.how), times=fails.times)
+                self._world.fail(fails.action, fails.how, times=fails.times)
             case Restarts(during="") as killed:
                 self._engine_of()
                 self._kill(killed.down)

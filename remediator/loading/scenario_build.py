@@ -29,6 +29,7 @@ from remediator.core.scenario import (
     Deed,
     Expectation,
     Fails,
+    Failure,
     Kind,
     Nothing,
     Person,
@@ -72,7 +73,6 @@ MOST_COMPARED = 200_000
 MAX_DELIVERY_BYTES = 16 * 1024 * 1024
 """Of a recorded body: what an engine takes at most unless it is told otherwise."""
 
-_HOW = ("transient", "permanent", "timeout_after_effect", "unknown")
 
 _OTHER_SETTINGS = frozenset(Settings.model_fields) - {*SETTINGS_THAT_ACT}
 
@@ -486,8 +486,8 @@ class _Reader:
             case "fails":
                 self._action(keys.fails or "", (*path, verb))
                 if keys.how is None and self._is_whole(self._root.at(path)):
-                    self._problems.add(path, f"`fails` needs `with`: {', '.join(_HOW)}")
-                return Fails(action=keys.fails or "", how=keys.how or "", times=keys.times or 1)
+                    self._problems.add(path, f"`fails` needs `with`: {', '.join(Failure)}")
+                return Fails(action=keys.fails or "", how=keys.how or Failure.TRANSIENT, times=keys.times or 1)
             case "restarts":
                 if keys.during is not None:
                     self._action(keys.during, (*path, "during"))

@@ -18,7 +18,7 @@ from pydantic_core import core_schema
 
 from remediator.core.outcome import Outcome, RunOutcome
 from remediator.core.run import MessageKind
-from remediator.core.scenario import Nothing
+from remediator.core.scenario import Failure, Nothing
 from remediator.core.units import DURATION_PATTERN, cut, parse_duration, print_duration
 from remediator.errors import Reason
 from remediator.loading.format import Count, Name, Names, PositiveDuration, ReadBy, Table, checked, problem
@@ -281,8 +281,9 @@ class StoryKeys(Table):
         " (no series) or away (no Prometheus); or alert → such a map, for that alert alone. Alone or beside any verb.",
     )
     fails: AName | None = Field(default=None, description="The next calls of this action fail.")
-    how: Literal["transient", "permanent", "timeout_after_effect", "unknown"] | None = Field(
+    how: Failure | None = Field(
         default=None,
+        strict=False,
         alias="with",
         description="With fails: transient (worth another attempt), permanent, timeout_after_effect (it happened,"
         " and no answer came) or unknown (nobody can tell).",

@@ -17,9 +17,10 @@ from realparts.docker_engine import DockerEngine
 from remediator import errors
 from remediator.actions import REGISTRY
 from remediator.clients.dockerd import Dockerd, DockerdReader
-from remediator.clients.fake import Fails, FakeWorld
+from remediator.clients.fake import FakeWorld
 from remediator.clients.ports import Clients, DockerHost, ReadOnlyClients
 from remediator.core.outcome import Effect
+from remediator.core.scenario import Failure
 from remediator.testing import assert_action_contract
 
 HOST = "gpu-07"
@@ -223,15 +224,15 @@ def test_docker_action_when_its_target_is_the_engines_own_container_then_it_is_r
 @pytest.mark.parametrize(
     ("how", "raises", "effect"),
     [
-        (Fails.TRANSIENT, errors.TransientActionError, Effect.AS_BEFORE),
-        (Fails.PERMANENT, errors.PermanentActionError, Effect.AS_BEFORE),
-        (Fails.TIMEOUT_AFTER_EFFECT, errors.UnknownEffectError, Effect.HAPPENED),
-        (Fails.UNKNOWN, errors.UnknownEffectError, Effect.UNCLEAR),
+        (Failure.TRANSIENT, errors.TransientActionError, Effect.AS_BEFORE),
+        (Failure.PERMANENT, errors.PermanentActionError, Effect.AS_BEFORE),
+        (Failure.TIMEOUT_AFTER_EFFECT, errors.UnknownEffectError, Effect.HAPPENED),
+        (Failure.UNKNOWN, errors.UnknownEffectError, Effect.UNCLEAR),
     ],
 )
 @pytest.mark.parametrize("name", ["docker.restart", "docker.stop", "docker.start"])
 def test_docker_action_when_it_is_scripted_to_fail_then_a_look_tells_what_the_words_mean(
-    name: str, how: Fails, raises: type[errors.ActionError], effect: Effect
+    name: str, how: Failure, raises: type[errors.ActionError], effect: Effect
 ) -> None:
     fake = FakeContainers()
     container = fake.make(status=EXAMPLES[name][0], labels={}, stop_timeout_s=None)
@@ -259,10 +260,10 @@ def test_docker_action_when_its_engine_is_away_then_it_is_transient_and_nothing_
 
 @pytest.mark.parametrize(
     ("how", "raises"),
-    [(Fails.TRANSIENT, errors.TransientActionError), (Fails.UNKNOWN, errors.PermanentActionError)],
+    [(Failure.TRANSIENT, errors.TransientActionError), (Failure.UNKNOWN, errors.PermanentActionError)],
 )
 def test_notify_send_when_one_target_fails_then_the_others_are_told_and_the_cause_is_notify(
-    how: Fails, raises: type[errors.ActionError]
+    how: Failure, raises: type[errors.ActionError]
 ) -> None:
     world = FakeWorld(lambda: datetime(2026, 1, 1, tzinfo=UTC))
     world.add_notify_target("first")

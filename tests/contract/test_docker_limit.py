@@ -17,10 +17,11 @@ from realparts.docker_engine import IDLE, DockerEngine
 from remediator import errors
 from remediator.actions import REGISTRY
 from remediator.clients.dockerd import Dockerd
-from remediator.clients.fake import Fails, FakeWorld
+from remediator.clients.fake import FakeWorld
 from remediator.clients.ports import Clients, CpuLimit, DockerHost
 from remediator.core.action import State
 from remediator.core.outcome import Effect
+from remediator.core.scenario import Failure
 
 HOST = "gpu-07"
 TIMEOUT = timedelta(minutes=1)
@@ -320,15 +321,15 @@ def test_limit_when_the_fake_engine_has_fewer_cpus_than_the_container_had_then_r
 @pytest.mark.parametrize(
     ("how", "raises", "effect"),
     [
-        (Fails.TRANSIENT, errors.TransientActionError, Effect.AS_BEFORE),
-        (Fails.PERMANENT, errors.PermanentActionError, Effect.AS_BEFORE),
-        (Fails.TIMEOUT_AFTER_EFFECT, errors.UnknownEffectError, Effect.HAPPENED),
-        (Fails.UNKNOWN, errors.UnknownEffectError, Effect.UNCLEAR),
+        (Failure.TRANSIENT, errors.TransientActionError, Effect.AS_BEFORE),
+        (Failure.PERMANENT, errors.PermanentActionError, Effect.AS_BEFORE),
+        (Failure.TIMEOUT_AFTER_EFFECT, errors.UnknownEffectError, Effect.HAPPENED),
+        (Failure.UNKNOWN, errors.UnknownEffectError, Effect.UNCLEAR),
     ],
 )
 @pytest.mark.parametrize("made", [{}, {"nano_cpus": 10**9}])
 def test_limit_when_it_is_scripted_to_fail_then_a_look_tells_what_the_words_mean(
-    made: Mapping[str, int], how: Fails, raises: type[errors.ActionError], effect: Effect
+    made: Mapping[str, int], how: Failure, raises: type[errors.ActionError], effect: Effect
 ) -> None:
     fake = Fake()
     params = params_for(fake.make(made))

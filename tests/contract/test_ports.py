@@ -30,11 +30,12 @@ from realparts.prometheus import Prometheus as RealPrometheus
 from remediator.clients import ports
 from remediator.clients.alertmanager import SilencingAlertmanager
 from remediator.clients.dockerd import Dockerd
-from remediator.clients.fake import PROMETHEUS, Fails, FakeWorld
+from remediator.clients.fake import PROMETHEUS, FakeWorld
 from remediator.clients.notifier import AppriseNotifier
 from remediator.clients.ports import CpuLimit, DockerHost
 from remediator.clients.prometheus import Prometheus
 from remediator.core.alert import fingerprint
+from remediator.core.scenario import Failure
 from remediator.errors import ActionError
 
 HOST = "gpu-07"
@@ -124,11 +125,11 @@ HAPPENED = {
 }
 """How a running container is after each act."""
 
-FAILURES: dict[Fails, tuple[str, bool]] = {
-    Fails.TRANSIENT: ("TransientActionError", False),
-    Fails.PERMANENT: ("PermanentActionError", False),
-    Fails.TIMEOUT_AFTER_EFFECT: ("UnknownEffectError", True),
-    Fails.UNKNOWN: ("UnknownEffectError", False),
+FAILURES: dict[Failure, tuple[str, bool]] = {
+    Failure.TRANSIENT: ("TransientActionError", False),
+    Failure.PERMANENT: ("PermanentActionError", False),
+    Failure.TIMEOUT_AFTER_EFFECT: ("UnknownEffectError", True),
+    Failure.UNKNOWN: ("UnknownEffectError", False),
 }
 """A failure that stories script → what the caller gets, and whether the act is seen to have happened."""
 
@@ -142,7 +143,7 @@ class Containers(Protocol):
         """The id of a new one in this state."""
         ...
 
-    def failing(self, how: Fails, method: str, container_id: str) -> contextlib.AbstractContextManager[Any]:
+    def failing(self, how: Failure, method: str, container_id: str) -> contextlib.AbstractContextManager[Any]:
         """Meanwhile an act of this method fails so; gives the port to act through."""
         ...
 
@@ -161,7 +162,7 @@ class InMemory:
         return self.world.add_container(HOST, "trainer-0", status=status).id
 
     @contextlib.contextmanager
-    def failing(self, how: Fails, method: str, container_id: str) -> Iterator[Any]:
+    def failing(self, how: Failure, method: str, container_id: str) -> Iterator[Any]:
         self.world.fail("docker.limit" if method == "limit_cpu" else f"docker.{method}", how)
         yield self.docker
 
@@ -189,8 +190,8 @@ class Real:
         return str(container.id)
 
     @contextlib.contextmanager
-    def failing(self, how: Fails, method: str, container_id: str) -> Iterator[Any]:
-        if how is Fails.TRANSIENT:
+    def failing(self, how: Failure, method: str, container_id: str) -> Iterator[Any]:
+        if how is Failure.TRANSIENT:
             yield self.away()
             return
 
@@ -200,8 +201,8 @@ class Real:
             self._engine.remove(name)
             self._engine.run(name)
 
-        after = made_anew if how is Fails.UNKNOWN else None
-        with proxy(self._engine.url, refuses=how is Fails.PERMANENT, after=after) as url:
+        after = made_anew if how is Failure.UNKNOWN else None
+        with proxy(self._engine.url, refuses=how is Failure.PERMANENT, after=after) as url:
             yield Dockerd(DockerHost(name=HOST, url=url))
 
     def away(self) -> Any:
@@ -308,10 +309,10 @@ def test_docker_when_the_engine_is_away_then_transient(containers: Containers, m
     assert outcome(lambda: call(containers.away(), container_id)) == "TransientActionError"
 
 
-@pytest.mark.parametrize("how", Fails)
+@pytest.mark.parametrize("how", Failure)
 @pytest.mark.parametrize("method", HAPPENED)
 def test_docker_when_an_act_fails_so_then_fake_and_real_say_and_leave_the_same(
-    containers: Containers, method: str, how: Fails
+    containers: Containers, method: str, how: Failure
 ) -> None:
     call, _ = DOCKER[method]
     expected, has_happened = FAILURES[how]
@@ -319,7 +320,7 @@ def test_docker_when_an_act_fails_so_then_fake_and_real_say_and_leave_the_same(
     before = containers.docker.inspect(container_id)
     with containers.failing(how, method, container_id) as docker:
         assert outcome(lambda: call(docker, container_id)) == expected
-    if how is Fails.UNKNOWN:
+    if how is Failure.UNKNOWN:
         assert containers.docker.inspect(before.name).id != container_id
     else:
         assert seen(containers, container_id, before.started_at) == (HAPPENED[method] if has_happened else "running")
@@ -437,15 +438,15 @@ def test_alertmanager_when_it_is_away_then_transient(method: str) -> None:
 @pytest.mark.parametrize(
     ("how", "status", "expected"),
     [
-        (Fails.TRANSIENT, None, "TransientActionError"),
-        (Fails.PERMANENT, 400, REFUSED),
-        (Fails.TIMEOUT_AFTER_EFFECT, 0, "UnknownEffectError"),
-        (Fails.UNKNOWN, 0, "UnknownEffectError"),
+        (Failure.TRANSIENT, None, "TransientActionError"),
+        (Failure.PERMANENT, 400, REFUSED),
+        (Failure.TIMEOUT_AFTER_EFFECT, 0, "UnknownEffectError"),
+        (Failure.UNKNOWN, 0, "UnknownEffectError"),
     ],
 )
 @pytest.mark.parametrize("method", SCRIPTED)
 def test_alertmanager_when_an_act_fails_so_then_fake_and_real_say_the_same(
-    method: str, how: Fails, status: int | None, expected: str
+    method: str, how: Failure, status: int | None, expected: str
 ) -> None:
     world = FakeWorld(lambda: datetime.now(UTC))
     world.add_alertmanager(AM)
@@ -468,14 +469,14 @@ NOTIFIER: dict[str, Call] = {"send": lambda port, to: port.send(to, title="t", b
     [
         (None, 200, "oncall", OK),
         (None, 200, "nobody", "PermanentActionError"),
-        (Fails.TRANSIENT, 500, "oncall", "TransientActionError"),
-        (Fails.PERMANENT, None, "oncall", "PermanentActionError"),
-        (Fails.TIMEOUT_AFTER_EFFECT, None, "oncall", "PermanentActionError"),
-        (Fails.UNKNOWN, None, "oncall", "PermanentActionError"),
+        (Failure.TRANSIENT, 500, "oncall", "TransientActionError"),
+        (Failure.PERMANENT, None, "oncall", "PermanentActionError"),
+        (Failure.TIMEOUT_AFTER_EFFECT, None, "oncall", "PermanentActionError"),
+        (Failure.UNKNOWN, None, "oncall", "PermanentActionError"),
     ],
 )
 def test_notifier_when_a_message_fares_so_then_fake_and_real_say_the_same(
-    how: Fails | None, status: int | None, to: str, expected: str
+    how: Failure | None, status: int | None, to: str, expected: str
 ) -> None:
     world = FakeWorld(lambda: datetime.now(UTC))
     world.add_notify_target("oncall")
@@ -550,4 +551,4 @@ def test_ports_when_they_act_then_each_failure_that_can_be_scripted_is_held_to_a
         calls_of(ports.AlertmanagerWriter) - calls_of(ports.AlertmanagerReader)
     )
     assert acts == HAPPENED.keys() | SCRIPTED.keys()
-    assert FAILURES.keys() == {*Fails}
+    assert FAILURES.keys() == {*Failure}

@@ -193,9 +193,9 @@ def test_approval_when_it_waits_long_for_an_answer_then_nobody_is_told_that_it_w
 
 
 def test_approval_when_the_question_cannot_be_sent_then_it_expires_and_that_is_told(bench: Bench) -> None:
-    from remediator.clients.fake import Fails
+    from remediator.core.scenario import Failure
 
-    bench.world.fail("notify.send", Fails.PERMANENT)
+    bench.world.fail("notify.send", Failure.PERMANENT)
     bench.restarts(ASKS).start()
     bench.deliver(bench.fires(bench.leak()))
     bench.after("61m")
@@ -284,10 +284,10 @@ def test_approval_when_a_step_asks_and_no_word_comes_after_an_absence_then_it_ex
 def test_approval_when_the_target_was_made_anew_after_the_yes_while_the_engine_was_away_then_it_is_refused(
     bench: Bench,
 ) -> None:
-    from remediator.clients.fake import Fails
+    from remediator.core.scenario import Failure
 
     run_id = asking(bench)
-    bench.world.fail("docker.restart", Fails.TRANSIENT)
+    bench.world.fail("docker.restart", Failure.TRANSIENT)
     bench.engine.approve(run_id, "alice", "looks right")
     bench.engine.work()
     bench.world.add_container("gpu-07", "trainer-0")

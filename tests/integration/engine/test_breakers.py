@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from remediator.clients.fake import Fails
+from remediator.core.scenario import Failure
 from remediator.core.units import parse_duration
 from remediator.errors import RequestError
 
@@ -124,7 +124,7 @@ def test_breaker_when_the_changes_have_left_the_window_then_it_does_not_trip(ben
 
 def test_breaker_when_so_many_runs_failed_then_it_trips_for_the_next(bench: Any) -> None:
     begin(bench, FAILURES)
-    bench.world.fail("docker.restart", Fails.PERMANENT, times=2)
+    bench.world.fail("docker.restart", Failure.PERMANENT, times=2)
     for number in range(2):
         bench.deliver(stuck(bench, number))
     assert bench.events("breaker_tripped") == []
@@ -177,7 +177,7 @@ def test_breaker_when_messages_cannot_be_sent_then_that_stops_no_repair(bench: A
     steps = "steps: [{action: notify.send, params: {to: [ml-platform], title: odd}, on_failure: stop}]"
     bench.playbook(f"playbook: tell\nmatch: [alertname = Odd]\n{steps}\n", "tell.yaml")
     bench.reload()
-    bench.world.fail("notify.send", Fails.PERMANENT, times=9)
+    bench.world.fail("notify.send", Failure.PERMANENT, times=9)
     for number in range(3):
         bench.deliver(bench.fires({"alertname": "Odd", "number": str(number)}))
     assert [row["outcome"] for row in bench.runs()] == ["failed"] * 3

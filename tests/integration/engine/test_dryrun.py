@@ -9,7 +9,7 @@ import jsonschema
 
 from remediator.actions import LOOKING
 from remediator.app import fleets_of
-from remediator.clients.fake import Fails
+from remediator.core.scenario import Failure
 from remediator.engine.dryrun import Wiring, dry_run
 from remediator.web.openapi import openapi_document
 
@@ -112,7 +112,7 @@ def test_dry_run_when_a_run_acted_lately_then_it_begins_a_rung_higher_and_every_
 
 def test_dry_run_when_the_act_would_trip_a_breaker_then_it_says_so_and_trips_nothing(bench: Any) -> None:
     begin(bench)
-    bench.world.fail("docker.restart", Fails.PERMANENT)
+    bench.world.fail("docker.restart", Failure.PERMANENT)
     bench.deliver(bench.fires({"alertname": "Stuck", "container_name": "trainer-0"}))
     bench.engine.approve(bench.run()["run_id"], "alice", "yes")
     bench.engine.work()

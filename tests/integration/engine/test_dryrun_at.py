@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from remediator.app import DryApp
-from remediator.clients.fake import Fails
 from remediator.core.event import utc_text
+from remediator.core.scenario import Failure
 from remediator.errors import PlaybooksRefusedError
 
 CLIMB = """
@@ -138,7 +138,7 @@ def people_do_things(bench: Any, witness: Witness) -> None:
     bench.after("1m")
     bench.engine.resume("alice", "over")
     witness.look("resumed")
-    bench.world.fail("docker.restart", Fails.TIMEOUT_AFTER_EFFECT)
+    bench.world.fail("docker.restart", Failure.TIMEOUT_AFTER_EFFECT)
     bench.engine.approve(bench.newest()["run_id"], "alice", "yes")
     bench.engine.work()
     witness.look("allowed, and acted; it asks for its next step")
@@ -154,7 +154,7 @@ def people_do_things(bench: Any, witness: Witness) -> None:
 
 def breaks(bench: Any, witness: Witness) -> None:
     for n in (0, 1):
-        bench.world.fail("docker.restart", Fails.PERMANENT)
+        bench.world.fail("docker.restart", Failure.PERMANENT)
         fires(bench, n)
         bench.after("1m")
     witness.look("two failed")
@@ -170,7 +170,7 @@ def breaks(bench: Any, witness: Witness) -> None:
 
 
 def nobody_knows(bench: Any, witness: Witness) -> None:
-    bench.world.fail("docker.restart", Fails.UNKNOWN)
+    bench.world.fail("docker.restart", Failure.UNKNOWN)
     fires(bench, 0)
     witness.look("it is looked at")
     bench.after("1h")
@@ -181,7 +181,7 @@ def nobody_knows(bench: Any, witness: Witness) -> None:
 
 
 def is_judged_anew(bench: Any, witness: Witness) -> None:
-    bench.world.fail("docker.restart", Fails.TRANSIENT)
+    bench.world.fail("docker.restart", Failure.TRANSIENT)
     fires(bench, 0)
     witness.look("its first attempt failed")
     bench.stop()

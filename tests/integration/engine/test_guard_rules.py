@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from remediator.actions.docker_restart import DockerRestart
-from remediator.clients.fake import Fails
 from remediator.core.guard import ACT_RULES
+from remediator.core.scenario import Failure
 
 RESTARTED = "docker.restart docker:gpu-07/trainer-0"
 OTHER = "docker.restart docker:gpu-07/trainer-1"
@@ -84,7 +84,7 @@ def test_cooldown_when_another_run_is_about_to_act_for_the_same_values_then_it_w
     bench.playbook(f"{BY_RANK}guard: {{max_runs: {{count: 1, per: 6h}}}}\n", "by-rank.yaml")
     bench.start()
     bench.after("1m")
-    bench.world.fail("docker.restart", Fails.TRANSIENT)
+    bench.world.fail("docker.restart", Failure.TRANSIENT)
     bench.deliver(stuck(bench))
     bench.after("1s")  # and not yet tried again
     labels = {"alertname": "Stuck", "rank": "1", "container_name": "trainer-1"}
@@ -111,7 +111,7 @@ def test_max_runs_when_a_run_that_acted_still_verifies_then_it_counts_once(bench
 
 
 def test_cooldown_when_the_act_failed_without_effect_then_it_does_not_count(bench: Any) -> None:
-    bench.world.fail("docker.restart", Fails.PERMANENT)
+    bench.world.fail("docker.restart", Failure.PERMANENT)
     begin(bench)
     bench.deliver(bench.fires(bench.leak()))
     flap(bench, "1m")
@@ -176,7 +176,7 @@ def test_max_runs_when_other_values_acted_then_they_do_not_count(bench: Any) -> 
 
 
 def test_max_runs_when_the_act_failed_without_effect_then_it_does_not_count(bench: Any) -> None:
-    bench.world.fail("docker.restart", Fails.PERMANENT)
+    bench.world.fail("docker.restart", Failure.PERMANENT)
     begin(bench, "guard: {cooldown: 1m, max_runs: {count: 1, per: 6h}}")
     bench.deliver(bench.fires(bench.leak()))
     flap(bench, "2m")
@@ -448,7 +448,7 @@ def test_tell_after_when_the_message_fails_at_first_then_it_is_tried_again(bench
     begin(bench, "guard: {cooldown: 5h, tell_after: 20m}")
     bench.deliver(stuck(bench))
     bench.deliver(bench.fires(bench.leak()))
-    bench.world.fail("notify.send", Fails.TRANSIENT, times=2)
+    bench.world.fail("notify.send", Failure.TRANSIENT, times=2)
     bench.after("21m")
     assert len(bench.told()) == 1
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from reaper import Reaper, live
-from remediator.clients.fake import Fails, FakeWorld
+from remediator.clients.fake import FakeWorld
+from remediator.core.scenario import Failure
 from remediator.errors import StoreUnavailableError
 from remediator.store.engine import Store
 
@@ -20,7 +21,7 @@ resolved: [{action: notify.send, params: {to: [oncall], title: it is over}}]
 
 
 def story(bench: Any, more: str) -> None:
-    bench.world.fail("docker.restart", Fails.TRANSIENT)
+    bench.world.fail("docker.restart", Failure.TRANSIENT)
     live(bench, lambda: None)
     live(bench, lambda: bench.after("1m"))
     first = bench.fires(bench.leak())

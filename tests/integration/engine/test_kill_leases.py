@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from reaper import ANYWHERE, kill_at_each, live
-from remediator.clients.fake import Fails
+from remediator.core.scenario import Failure
 
 CAP = """
 match: [alertname = {alert}]
@@ -34,7 +34,7 @@ def story(bench: Any) -> None:
             for fire in fires:
                 live(bench, fire)
             live(bench, lambda: bench.after("2m"))
-    bench.world.fail("docker.limit", Fails.TRANSIENT)
+    bench.world.fail("docker.limit", Failure.TRANSIENT)
     for alert in ("Leak", "Hot"):
         end = bench.resolved(bench.leak() | {"alertname": alert})
         live(bench, lambda end=end: bench.deliver(end))  # type: ignore[misc]

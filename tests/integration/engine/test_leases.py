@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from remediator.cli import cli
-from remediator.clients.fake import Fails
 from remediator.clients.ports import CpuLimit
+from remediator.core.scenario import Failure
 from remediator.errors import RequestError, UnknownEffectError
 from remediator.web import answers
 
@@ -517,9 +517,9 @@ def test_undo_of_a_ladder_when_a_person_asks_for_all_then_it_goes_back_at_once_t
 # -- an undo that does not work ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("how", [Fails.TRANSIENT, Fails.PERMANENT])
+@pytest.mark.parametrize("how", [Failure.TRANSIENT, Failure.PERMANENT])
 def test_undo_when_it_fails_then_the_lease_stays_open_and_it_is_told_once_and_tried_again(
-    bench: Any, how: Fails
+    bench: Any, how: Failure
 ) -> None:
     capped(bench)
     bench.world.fail("docker.limit", how, times=3)
@@ -548,7 +548,7 @@ def test_undo_when_the_host_cannot_be_asked_then_it_is_a_failure_as_well(bench: 
 
 def test_undo_when_no_answer_comes_and_the_target_shows_it_then_it_is_undone(bench: Any) -> None:
     capped(bench)
-    bench.world.fail("docker.limit", Fails.TIMEOUT_AFTER_EFFECT)
+    bench.world.fail("docker.limit", Failure.TIMEOUT_AFTER_EFFECT)
     resolve(bench)
     bench.after("10m")
     assert (cpus(bench), state(bench)) == (0, "undone")
@@ -590,7 +590,7 @@ def test_undo_when_the_alert_fires_between_the_look_and_the_act_then_nothing_is_
 
 def test_undo_when_a_person_asks_again_after_a_failure_then_it_is_tried_at_once(bench: Any) -> None:
     capped(bench)
-    bench.world.fail("docker.limit", Fails.PERMANENT)
+    bench.world.fail("docker.limit", Failure.PERMANENT)
     run_id = bench.run()["run_id"]
     for expected in (2, 0):
         bench.engine.undo(run_id, "", "alice", "x")
@@ -691,7 +691,7 @@ def test_metrics_when_a_lease_opens_and_is_undone_then_they_say_so(bench: Any) -
     capped(bench)
     registry = bench.engine.metrics.registry
     assert registry.get_sample_value("remediator_leases", {"state": "open"}) == 1
-    bench.world.fail("docker.limit", Fails.TRANSIENT)
+    bench.world.fail("docker.limit", Failure.TRANSIENT)
     resolve(bench)
     bench.after("20m")
     assert registry.get_sample_value("remediator_leases", {"state": "open"}) == 0

@@ -24,12 +24,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from sqlalchemy import Connection, func, select
 
-from remediator.clients.fake import Fails
 from remediator.clients.ports import CpuLimit
 from remediator.core.event import EventType, utc_text
 from remediator.core.outcome import RunOutcome
 from remediator.core.policy import Breaker, Limit, Share
 from remediator.core.run import fold
+from remediator.core.scenario import Failure
 from remediator.errors import RequestError
 from remediator.store.audit import log_of_run
 from remediator.store.engine import Store
@@ -283,7 +283,7 @@ class Machine(RuleBasedStateMachine):
         which=alerts,
         is_bad=st.booleans(),
         up=st.sampled_from([[1.0], [1.0], [0.0], []]),
-        trouble=st.sampled_from(["", "", *Fails, *KILLED_AT]),
+        trouble=st.sampled_from(["", "", *Failure, *KILLED_AT]),
         n=st.integers(1, 12),
     )
     def begin(self, has: frozenset[Feature], which: int, is_bad: bool, up: list[float], trouble: str, n: int) -> None:
@@ -308,7 +308,9 @@ class Machine(RuleBasedStateMachine):
         if trouble in KILLED_AT:
             self.will_be_killed(n, trouble)
         elif trouble:
-            self.will_fail("docker.limit" if LABELS[which][0] in ("Hot", "Busy") else "docker.restart", Fails(trouble))
+            self.will_fail(
+                "docker.limit" if LABELS[which][0] in ("Hot", "Busy") else "docker.restart", Failure(trouble)
+            )
         self.deliver(self.bench.fires(self.labels(which)))
 
     def write_first(self, hold: str) -> None:
@@ -378,12 +380,12 @@ class Machine(RuleBasedStateMachine):
 
     @rule(
         call=st.sampled_from(["docker.restart", "docker.limit", "docker.limit", "notify.send"]),
-        how=st.sampled_from(list(Fails)),
+        how=st.sampled_from(list(Failure)),
     )
-    def failure_comes(self, call: str, how: Fails) -> None:
+    def failure_comes(self, call: str, how: Failure) -> None:
         self.will_fail(call, how)
 
-    def will_fail(self, call: str, how: Fails) -> None:
+    def will_fail(self, call: str, how: Failure) -> None:
         self.bench.world.fail(call, how)
 
     @rule(container=st.sampled_from(CONTAINERS))

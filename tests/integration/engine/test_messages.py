@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from remediator.clients.fake import Fails
+from remediator.core.scenario import Failure
 from remediator.errors import ActionError, PermanentActionError, Reason, TransientActionError
 
 RESTARTED = "docker.restart docker:gpu-07/trainer-0"
@@ -54,7 +54,7 @@ def test_report_when_a_run_changed_nothing_then_nobody_is_told(bench: Any) -> No
 
 
 def test_escalate_when_it_failed_and_fires_on_then_people_are_told(bench: Any) -> None:
-    bench.world.fail("docker.restart", Fails.PERMANENT)
+    bench.world.fail("docker.restart", Failure.PERMANENT)
     begin(bench)
     bench.after("3h")
     assert bench.told() == ["oncall: FAILED: restart: trainer-0 gpu-07"]
@@ -64,7 +64,7 @@ def test_escalate_when_it_ended_while_firing_and_is_over_before_the_message_then
     begin(bench, "hold: 10m")
     bench.playbook("policy: site\nprotect: ['name = trainer-0']\n", "site.policy.yaml")
     bench.reload()
-    bench.world.fail("notify.send", Fails.TRANSIENT)
+    bench.world.fail("notify.send", Failure.TRANSIENT)
     bench.after("10m")
     assert bench.ended() == ("refused", "protected")
     resolve(bench)  # before the retry of the message
@@ -73,8 +73,8 @@ def test_escalate_when_it_ended_while_firing_and_is_over_before_the_message_then
 
 
 def test_escalate_when_the_message_fails_then_it_is_tried_again(bench: Any) -> None:
-    bench.world.fail("docker.restart", Fails.PERMANENT)
-    bench.world.fail("notify.send", Fails.TRANSIENT, times=2)
+    bench.world.fail("docker.restart", Failure.PERMANENT)
+    bench.world.fail("notify.send", Failure.TRANSIENT, times=2)
     begin(bench)
     bench.after("1m")
     assert bench.told() == ["oncall: FAILED: restart: trainer-0 gpu-07"]
@@ -83,13 +83,13 @@ def test_escalate_when_the_message_fails_then_it_is_tried_again(bench: Any) -> N
 
 @pytest.mark.parametrize(
     ("fails", "times"),
-    [(Fails.PERMANENT, 1), (Fails.TRANSIENT, 99)],
+    [(Failure.PERMANENT, 1), (Failure.TRANSIENT, 99)],
     ids=["at once, for good", "as often as it is tried"],
 )
 def test_escalate_when_the_message_does_not_get_through_then_it_counts_as_lost_once(
-    bench: Any, fails: Fails, times: int
+    bench: Any, fails: Failure, times: int
 ) -> None:
-    bench.world.fail("docker.restart", Fails.PERMANENT)
+    bench.world.fail("docker.restart", Failure.PERMANENT)
     bench.world.fail("notify.send", fails, times=times)
     begin(bench)
     bench.after("20m")
@@ -97,7 +97,7 @@ def test_escalate_when_the_message_does_not_get_through_then_it_counts_as_lost_o
 
 
 def test_escalate_when_the_same_ending_comes_again_within_the_cooldown_then_it_is_told_once(bench: Any) -> None:
-    bench.world.fail("docker.restart", Fails.PERMANENT, times=3)
+    bench.world.fail("docker.restart", Failure.PERMANENT, times=3)
     begin(bench, "guard: {cooldown: 1h}")
     for _ in range(2):
         bench.after("25m")
@@ -107,13 +107,13 @@ def test_escalate_when_the_same_ending_comes_again_within_the_cooldown_then_it_i
     assert len(bench.told()) == 1
     bench.after("2h")
     resolve(bench)
-    bench.world.fail("docker.restart", Fails.PERMANENT)
+    bench.world.fail("docker.restart", Failure.PERMANENT)
     fire(bench)
     assert len(bench.told()) == 2
 
 
 def test_escalate_when_the_cooldown_is_short_then_it_is_told_at_most_once_in_30_minutes(bench: Any) -> None:
-    bench.world.fail("docker.restart", Fails.PERMANENT, times=9)
+    bench.world.fail("docker.restart", Failure.PERMANENT, times=9)
     begin(bench, "guard: {cooldown: 0s}")
     for _ in range(5):
         bench.after("7m")
@@ -123,14 +123,14 @@ def test_escalate_when_the_cooldown_is_short_then_it_is_told_at_most_once_in_30_
 
 
 def test_escalate_when_other_values_end_so_then_they_are_told_too(bench: Any) -> None:
-    bench.world.fail("docker.restart", Fails.PERMANENT, times=2)
+    bench.world.fail("docker.restart", Failure.PERMANENT, times=2)
     begin(bench)
     bench.deliver(bench.fires(bench.leak("trainer-1")))
     assert len(bench.told()) == 2
 
 
 def test_escalate_when_nobody_is_named_then_nobody_is_told(bench: Any) -> None:
-    bench.world.fail("docker.restart", Fails.PERMANENT)
+    bench.world.fail("docker.restart", Failure.PERMANENT)
     begin(bench, steps="steps: [{action: docker.restart, params: {container: trainer-0}}]")
     bench.after("3h")
     assert bench.told() == []
@@ -309,7 +309,7 @@ def is_deaf(bench: Any, *names: str, fails: type[ActionError] = TransientActionE
 
 def fails_with(bench: Any, *others: str) -> None:
     """A run that fails; the settings name these beside oncall, whom the playbook names."""
-    bench.world.fail("docker.restart", Fails.PERMANENT, times=9)
+    bench.world.fail("docker.restart", Failure.PERMANENT, times=9)
     bench.restarts().start(escalate_to=list(others))
     bench.after("1m")
     bench.deliver(bench.fires(bench.leak()))
@@ -368,7 +368,7 @@ def test_escalate_when_one_of_two_is_reached_then_nobody_else_is_told(bench: Any
     is_deaf(bench, "oncall", fails=PermanentActionError)
     bench.world.add_notify_target("boss")
     steps = "steps: [{action: docker.restart, params: {container: trainer-0}}]\nescalate: {to: [oncall, ml-platform]}"
-    bench.world.fail("docker.restart", Fails.PERMANENT)
+    bench.world.fail("docker.restart", Failure.PERMANENT)
     bench.restarts(steps=steps).start(
         escalate_to=["boss"],
         notify={name: {"urls": ["json://localhost"]} for name in ("oncall", "ml-platform", "boss")},

@@ -14,8 +14,8 @@ import pytest
 
 from remediator.actions import LOOKING
 from remediator.app import load_playbooks, story_workshop
-from remediator.clients.fake import Fails
 from remediator.clients.ports import CpuLimit
+from remediator.core.scenario import Failure
 from remediator.engine.playtest import play_file
 from remediator.engine.recording import Recording, record_run
 from remediator.errors import RequestError
@@ -187,14 +187,14 @@ def succeeded(bench: Bench) -> None:
 def failed_with_retries(bench: Bench) -> None:
     bench.sees("held", 70_000)
     leaks(bench)
-    bench.world.fail("docker.restart", Fails.TRANSIENT, times=3)
+    bench.world.fail("docker.restart", Failure.TRANSIENT, times=3)
     bench.after("30m")
     ends(bench)
     bench.after("1h")
 
 
 def succeeded_after_a_retry(bench: Bench) -> None:
-    bench.world.fail("docker.restart", Fails.TRANSIENT)
+    bench.world.fail("docker.restart", Failure.TRANSIENT)
     succeeded(bench)
 
 
@@ -330,7 +330,7 @@ def cancelled_by_a_person(bench: Bench) -> None:
 def settled_by_a_person(bench: Bench) -> None:
     bench.sees("held", 70_000)
     leaks(bench)
-    bench.world.fail("docker.restart", Fails.UNKNOWN)
+    bench.world.fail("docker.restart", Failure.UNKNOWN)
     bench.after("30m")
     bench.engine.settle(bench.runs()[0]["run_id"], happened=True, actor="alice", reason="I looked")
     bench.after("30m")
@@ -339,12 +339,12 @@ def settled_by_a_person(bench: Bench) -> None:
 
 
 def without_an_answer(bench: Bench) -> None:
-    bench.world.fail("docker.restart", Fails.TIMEOUT_AFTER_EFFECT)
+    bench.world.fail("docker.restart", Failure.TIMEOUT_AFTER_EFFECT)
     succeeded(bench)
 
 
 def message_that_fails(bench: Bench) -> None:
-    bench.world.fail("notify.send", Fails.TRANSIENT, times=2)
+    bench.world.fail("notify.send", Failure.TRANSIENT, times=2)
     succeeded(bench)
 
 
@@ -737,7 +737,7 @@ def test_recording_where_an_alertmanager_is_asked_when_played_then_comes_out_as_
 
 def stopped_by_its_resolve(bench: Bench) -> None:
     bench.sees("saved", 4)
-    bench.world.fail("docker.restart", Fails.TRANSIENT)
+    bench.world.fail("docker.restart", Failure.TRANSIENT)
     leaks(bench)
     bench.after("3m")
     ends(bench)

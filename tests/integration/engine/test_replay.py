@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from integration.engine.conftest import START, Bench, new_bench
 from remediator.app import App, replay_deliveries
-from remediator.clients.fake import Fails
+from remediator.core.scenario import Failure
 from remediator.errors import RequestError
 
 CONTAINER = 'container: "{{ labels.container_name }}"'
@@ -182,7 +182,7 @@ def is_cancelled(bench: Bench) -> None:
 def is_settled(bench: Bench) -> None:
     bench.playbook(playbook(steps=RESTART.replace("docker.restart", "docker.stop")))
     bench.start()
-    bench.world.fail("docker.stop", Fails.UNKNOWN, times=5)
+    bench.world.fail("docker.stop", Failure.UNKNOWN, times=5)
     bench.deliver(bench.fires(bench.leak()))
     bench.after("1h")
     for row in bench.runs():
@@ -213,8 +213,8 @@ def is_answered_badly(bench: Bench) -> None:
     bench.playbook(playbook("guard: {require: [{name: up, query: up, equals: 1}], cooldown: 0s}"))
     bench.sees("up", 1)
     bench.start()
-    bench.world.fail("docker.restart", Fails.TRANSIENT, times=2)
-    bench.world.fail("docker.restart", Fails.PERMANENT)
+    bench.world.fail("docker.restart", Failure.TRANSIENT, times=2)
+    bench.world.fail("docker.restart", Failure.PERMANENT)
     leaks(bench)
     bench.sees("up", 0)
     leaks(bench)
@@ -451,7 +451,7 @@ WHAT = st.one_of(
     st.tuples(st.just("passes"), st.sampled_from(["1m", "6m", "31m", "2h"])),
     st.tuples(st.just("away"), st.sampled_from(["10s", "20m"])),
     st.tuples(st.just("sees"), st.sampled_from([0.5, 0.9, None])),
-    st.tuples(st.just("fails"), st.sampled_from([Fails.TRANSIENT, Fails.PERMANENT])),
+    st.tuples(st.just("fails"), st.sampled_from([Failure.TRANSIENT, Failure.PERMANENT])),
     st.tuples(st.just("does"), st.sampled_from(["approve", "deny", "pause", "resume", "cancel", "undo", "reset"])),
 )
 SETS = [

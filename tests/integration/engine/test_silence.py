@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from remediator.clients.fake import Fails
+from remediator.core.scenario import Failure
 
 URLS = ("http://am-1:9093", "http://am-2:9093")
 
@@ -118,7 +118,7 @@ def test_silence_when_a_person_ended_it_then_nothing_is_ended_again_and_nobody_i
 
 
 def test_silence_when_no_answer_came_and_it_was_made_then_it_is_found_and_not_made_twice(quiet: Any) -> None:
-    quiet.world.fail("alertmanager.silence", Fails.TIMEOUT_AFTER_EFFECT)
+    quiet.world.fail("alertmanager.silence", Failure.TIMEOUT_AFTER_EFFECT)
     fires(start(quiet))
     quiet.after("5m")
     assert (len(silences(quiet)), quiet.world.n_writes("alertmanager.silence")) == (1, 1)
@@ -126,7 +126,7 @@ def test_silence_when_no_answer_came_and_it_was_made_then_it_is_found_and_not_ma
 
 
 def test_silence_when_no_answer_came_and_it_was_not_made_then_it_is_tried_again_after_its_time_out(quiet: Any) -> None:
-    quiet.world.fail("alertmanager.silence", Fails.UNKNOWN)
+    quiet.world.fail("alertmanager.silence", Failure.UNKNOWN)
     fires(start(quiet))
     quiet.after("30s")
     assert silences(quiet) == []

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from remediator.actions.docker_restart import DockerRestart
-from remediator.clients.fake import Fails
 from remediator.core.action import Change
+from remediator.core.scenario import Failure
 from remediator.errors import RequestError, UnknownEffectError
 
 RESTARTED = "docker.restart docker:gpu-07/trainer-0"
@@ -67,7 +67,7 @@ def test_if_when_it_is_false_then_params_that_lack_a_label_do_not_refuse(bench: 
 
 
 def test_if_when_it_speaks_of_an_earlier_step_then_it_is_decided_at_its_turn(bench: Any) -> None:
-    bench.world.fail("docker.stop", Fails.PERMANENT)
+    bench.world.fail("docker.stop", Failure.PERMANENT)
     begin(
         bench,
         "{name: stop, action: docker.stop, params: {container: trainer-0}, on_failure: continue}",
@@ -103,26 +103,26 @@ def test_params_when_a_late_text_cannot_be_rendered_then_the_message_fails_and_t
 
 
 def test_failure_when_a_step_fails_then_the_steps_after_it_do_not_come(bench: Any) -> None:
-    bench.world.fail("docker.restart", Fails.PERMANENT)
+    bench.world.fail("docker.restart", Failure.PERMANENT)
     begin(bench, restart(), restart("trainer-1", name="other"))
     assert bench.acts() == [RESTARTED]
     assert bench.ended() == ("failed", "invalid_target")
 
 
 def test_failure_when_on_failure_is_continue_then_they_come(bench: Any) -> None:
-    bench.world.fail("docker.restart", Fails.PERMANENT)
+    bench.world.fail("docker.restart", Failure.PERMANENT)
     begin(bench, restart(more="on_failure: continue"), restart("trainer-1", name="other"))
     assert bench.acts() == [RESTARTED, OTHER]
 
 
 def test_failure_when_all_steps_failed_and_went_on_then_the_run_has_failed(bench: Any) -> None:
-    bench.world.fail("docker.restart", Fails.PERMANENT)
+    bench.world.fail("docker.restart", Failure.PERMANENT)
     begin(bench, restart(more="on_failure: continue"), "{action: notify.send, params: {to: [oncall], title: x}}")
     assert bench.ended() == ("failed", "invalid_target")
 
 
 def test_failure_when_a_message_fails_for_good_then_the_acts_after_it_come(bench: Any) -> None:
-    bench.world.fail("notify.send", Fails.PERMANENT)
+    bench.world.fail("notify.send", Failure.PERMANENT)
     begin(bench, "{action: notify.send, params: {to: [oncall], title: x}}", restart())
     assert bench.acts() == [RESTARTED]
     assert bench.ended() == ("succeeded", "none")
@@ -132,7 +132,7 @@ def test_failure_when_a_message_fails_for_good_then_the_acts_after_it_come(bench
 
 
 def test_retry_when_failures_are_transient_then_it_waits_longer_each_time_and_succeeds(bench: Any) -> None:
-    bench.world.fail("docker.restart", Fails.TRANSIENT, times=3)
+    bench.world.fail("docker.restart", Failure.TRANSIENT, times=3)
     begin(bench, restart(more="retry: {attempts: 4, wait: 2s, max_wait: 5s, jitter: 0%}"))
     bench.after("1m")
     assert attempts(bench) == [(number, "failed", "transient") for number in (1, 2, 3)] + [(4, "succeeded", "none")]
@@ -141,7 +141,7 @@ def test_retry_when_failures_are_transient_then_it_waits_longer_each_time_and_su
 
 
 def test_retry_when_attempts_are_used_up_then_the_run_has_failed(bench: Any) -> None:
-    bench.world.fail("docker.restart", Fails.TRANSIENT, times=9)
+    bench.world.fail("docker.restart", Failure.TRANSIENT, times=9)
     begin(bench, restart(more="retry: {attempts: 2, wait: 2s}"))
     bench.after("1h")
     assert len(attempts(bench)) == 2
@@ -149,7 +149,7 @@ def test_retry_when_attempts_are_used_up_then_the_run_has_failed(bench: Any) -> 
 
 
 def test_retry_when_only_a_budget_limits_then_no_attempt_starts_after_it(bench: Any) -> None:
-    bench.world.fail("docker.restart", Fails.TRANSIENT, times=99)
+    bench.world.fail("docker.restart", Failure.TRANSIENT, times=99)
     begin(bench, restart(more="retry: {budget: 60s, wait: 10s, max_wait: 10s, jitter: 0%}"))
     bench.after("1h")
     assert len(attempts(bench)) == 7
@@ -164,7 +164,7 @@ def test_retry_when_the_first_attempt_took_long_then_the_budget_counts_from_its_
         act(call, *args)
 
     bench.world.act = slow
-    bench.world.fail("docker.restart", Fails.TRANSIENT, times=99)
+    bench.world.fail("docker.restart", Failure.TRANSIENT, times=99)
     begin(bench, restart(more="retry: {budget: 60s, wait: 20s, max_wait: 20s, jitter: 0%}"))
     bench.after("1h")
     assert len(attempts(bench)) == 1
@@ -173,7 +173,7 @@ def test_retry_when_the_first_attempt_took_long_then_the_budget_counts_from_its_
 def test_retry_when_nothing_was_done_and_the_alert_is_resolved_then_the_run_is_cancelled(bench: Any) -> None:
     bench.restarts().start()
     bench.after("1m")
-    bench.world.fail("docker.restart", Fails.TRANSIENT, times=1)
+    bench.world.fail("docker.restart", Failure.TRANSIENT, times=1)
     bench.deliver(bench.fires(bench.leak()))
     bench.after("1s")
     bench.deliver(bench.resolved(bench.leak()))
@@ -182,7 +182,7 @@ def test_retry_when_nothing_was_done_and_the_alert_is_resolved_then_the_run_is_c
 
 
 def test_retry_when_a_failure_is_permanent_then_there_is_none(bench: Any) -> None:
-    bench.world.fail("docker.restart", Fails.PERMANENT)
+    bench.world.fail("docker.restart", Failure.PERMANENT)
     begin(bench, restart())
     bench.after("1h")
     assert attempts(bench) == [(1, "failed", "invalid_target")]
@@ -210,7 +210,7 @@ def test_retry_when_an_action_raises_what_nobody_foresaw_then_there_is_none_and_
 
 
 def test_retry_when_a_pause_outlasts_the_budget_then_the_step_has_failed(bench: Any) -> None:
-    bench.world.fail("docker.restart", Fails.TRANSIENT)
+    bench.world.fail("docker.restart", Failure.TRANSIENT)
     begin(bench, restart())
     bench.engine.pause("alice", "stop")
     bench.after("1h")
@@ -226,7 +226,7 @@ def test_retry_when_a_pause_outlasts_the_budget_then_the_step_has_failed(bench: 
 def test_timeout_when_the_target_shows_that_it_happened_then_the_step_succeeded_without_another_act(
     bench: Any,
 ) -> None:
-    bench.world.fail("docker.restart", Fails.TIMEOUT_AFTER_EFFECT)
+    bench.world.fail("docker.restart", Failure.TIMEOUT_AFTER_EFFECT)
     begin(bench, restart())
     bench.after("1h")
     assert bench.acts() == [RESTARTED]
@@ -256,7 +256,7 @@ def test_timeout_when_the_target_is_as_before_then_it_is_tried_again_only_after_
 
 
 def unknown(bench: Any, more: str = "") -> str:
-    bench.world.fail("docker.restart", Fails.UNKNOWN)
+    bench.world.fail("docker.restart", Failure.UNKNOWN)
     begin(bench, restart(), more=more)
     bench.after("6m")
     run_id: str = bench.run()["run_id"]
@@ -328,7 +328,7 @@ def test_settle_when_the_run_is_not_unknown_then_it_says_so(bench: Any) -> None:
 
 
 def test_unknown_when_the_action_is_idempotent_then_it_is_tried_again_on_what_is_there_now(bench: Any) -> None:
-    bench.world.fail("docker.stop", Fails.UNKNOWN)
+    bench.world.fail("docker.stop", Failure.UNKNOWN)
     begin(bench, "{name: stop, action: docker.stop, params: {container: trainer-0}, timeout: 2m}")
     bench.after("10m")
     assert attempts(bench) == [(1, "failed", "unknown_effect")]

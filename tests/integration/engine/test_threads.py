@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from remediator.clients.fake import Fails
 from remediator.core.alert import RawDelivery
 from remediator.core.guard import Word
+from remediator.core.scenario import Failure
 
 PER_RANK = """
 playbook: per-rank
@@ -119,9 +119,9 @@ def test_engine_when_its_threads_run_then_never_more_than_the_limit_act_at_once(
     assert at_work == [0, 2]
 
 
-@pytest.mark.parametrize("fails", [None, Fails.PERMANENT], ids=["slow", "slow and failing"])
+@pytest.mark.parametrize("fails", [None, Failure.PERMANENT], ids=["slow", "slow and failing"])
 def test_delivery_when_an_act_is_under_way_then_its_answer_does_not_wait_for_it(
-    bench: Any, fails: Fails | None
+    bench: Any, fails: Failure | None
 ) -> None:
     plans(bench, 1, "c{}", limit=2)
     if fails is not None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from remediator.clients.fake import Fails
+from remediator.core.scenario import Failure
 from remediator.errors import RequestError
 
 RESTARTED = "docker.restart docker:gpu-07/trainer-0"
@@ -155,7 +155,7 @@ def test_turn_when_the_engine_is_up_then_a_word_hours_old_is_enough(bench: Any) 
 
 
 def test_retry_when_the_engine_was_down_long_then_the_next_attempt_waits_for_a_word(bench: Any) -> None:
-    bench.world.fail("docker.restart", Fails.TRANSIENT)
+    bench.world.fail("docker.restart", Failure.TRANSIENT)
     begin(bench, steps=SLOW_RETRY)
     bench.away("1h")
     bench.after("1h")
@@ -166,7 +166,7 @@ def test_retry_when_the_engine_was_down_long_then_the_next_attempt_waits_for_a_w
 
 
 def test_retry_when_judged_anew_after_an_absence_and_it_must_wait_then_people_are_told_once(bench: Any) -> None:
-    bench.world.fail("docker.restart", Fails.TRANSIENT)
+    bench.world.fail("docker.restart", Failure.TRANSIENT)
     begin(bench, steps=SLOW_RETRY)
     bench.away("1h")
     bench.after("5h")
@@ -174,7 +174,7 @@ def test_retry_when_judged_anew_after_an_absence_and_it_must_wait_then_people_ar
 
 
 def test_retry_when_resolved_while_the_engine_was_away_then_the_run_is_cancelled(bench: Any) -> None:
-    bench.world.fail("docker.restart", Fails.TRANSIENT)
+    bench.world.fail("docker.restart", Failure.TRANSIENT)
     begin(bench)
     bench.stop()
     bench.clock.moment += timedelta(minutes=6)
@@ -184,7 +184,7 @@ def test_retry_when_resolved_while_the_engine_was_away_then_the_run_is_cancelled
 
 
 def test_retry_when_its_budget_passed_while_the_engine_was_away_then_the_step_has_failed(bench: Any) -> None:
-    bench.world.fail("docker.restart", Fails.TRANSIENT)
+    bench.world.fail("docker.restart", Failure.TRANSIENT)
     begin(bench)
     bench.away("29m")
     bench.after("1h")
@@ -315,7 +315,7 @@ def test_cancel_when_it_comes_during_a_step_then_the_run_ends_after_that_step(be
 
 
 def test_cancel_when_it_waits_for_a_retry_then_there_is_no_further_attempt(bench: Any) -> None:
-    bench.world.fail("docker.restart", Fails.TRANSIENT)
+    bench.world.fail("docker.restart", Failure.TRANSIENT)
     begin(bench)
     bench.engine.cancel(bench.run()["run_id"], "alice", "stop")
     bench.after("1h")

@@ -21,7 +21,8 @@ import pytest
 import requests
 
 from remediator.app import App
-from remediator.clients.fake import Fails, FakeWorld
+from remediator.clients.fake import FakeWorld
+from remediator.core.scenario import Failure
 from remediator.settings import load_settings
 from remediator.store import audit, breakers
 from remediator.web.openapi import openapi_document
@@ -137,7 +138,7 @@ class Engine:
 
     def lose_an_act(self) -> str:
         """The id of a run that restarts a container, of which nobody ever knows whether it did."""
-        self.world.fail("docker.restart", Fails.UNKNOWN)
+        self.world.fail("docker.restart", Failure.UNKNOWN)
         self.fire(LEAK)
         self.run_when(lambda run: run["phase"] == "acting")
         self.clock.ahead += timedelta(minutes=10)

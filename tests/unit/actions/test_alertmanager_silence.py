@@ -9,9 +9,10 @@ import pytest
 from pydantic import ValidationError
 
 from remediator.actions import REGISTRY
-from remediator.clients.fake import Fails, FakeWorld
+from remediator.clients.fake import FakeWorld
 from remediator.core.action import Standing
 from remediator.core.outcome import Effect
+from remediator.core.scenario import Failure
 from remediator.errors import ActionError, InvalidTargetError, TransientActionError, UnknownEffectError
 
 ACTION: Any = REGISTRY["alertmanager.silence"]
@@ -131,13 +132,13 @@ def test_observe_when_nobody_answers_then_transient(world: FakeWorld) -> None:
 @pytest.mark.parametrize(
     ("how", "error", "n_writes"),
     [
-        pytest.param(Fails.PERMANENT, InvalidTargetError, 1, id="refused: no other is asked"),
-        pytest.param(Fails.UNKNOWN, UnknownEffectError, 1, id="no answer: it may have it, no other is asked"),
-        pytest.param(Fails.TRANSIENT, None, 2, id="not sent: the other is asked"),
+        pytest.param(Failure.PERMANENT, InvalidTargetError, 1, id="refused: no other is asked"),
+        pytest.param(Failure.UNKNOWN, UnknownEffectError, 1, id="no answer: it may have it, no other is asked"),
+        pytest.param(Failure.TRANSIENT, None, 2, id="not sent: the other is asked"),
     ],
 )
 def test_apply_when_the_first_fails_so_then_the_second_is_asked_only_where_nothing_was_done(
-    how: Fails, error: type[ActionError] | None, n_writes: int, world: FakeWorld
+    how: Failure, error: type[ActionError] | None, n_writes: int, world: FakeWorld
 ) -> None:
     world.fail("alertmanager.silence", how)
     before = ACTION.observe(params(), world.read_only())
@@ -183,7 +184,7 @@ def test_undo_when_it_cannot_be_seen_that_it_ended_then_unknown(world: FakeWorld
     clients = world.clients()
     before = ACTION.observe(params(), world.read_only())
     left = ACTION.apply(params(), clients, before, TIMEOUT).after
-    world.fail("alertmanager.expire", Fails.TIMEOUT_AFTER_EFFECT)
+    world.fail("alertmanager.expire", Failure.TIMEOUT_AFTER_EFFECT)
     with pytest.raises(UnknownEffectError):
         ACTION.undo(params(), clients, left, before, TIMEOUT)
     assert ACTION.undo(params(), clients, left, before, TIMEOUT).changed is False
