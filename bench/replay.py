@@ -21,7 +21,7 @@ from bench.deliveries import ALERT, body_of
 from bench.result import Section
 from bench.session import Session
 from realparts.alertmanager import cache_folder
-from remediator.app import App, load_playbooks, replay_deliveries
+from remediator.app import StoryApp, load_playbooks, replay_deliveries
 from remediator.clients.fake import FakeWorld
 from remediator.core.alert import RawDelivery
 from remediator.engine.clock import StoryClock
@@ -159,7 +159,7 @@ def _record(folder: Path, n: int) -> None:
     world.add_host("gpu-001")
     world.take_any_message()
     loaded = load_playbooks(settings)
-    app = App(settings, world.clients(), clock=clock, load=lambda: loaded, jitter=lambda: 0.0, is_alone=True)
+    app = StoryApp(settings, world.clients(), clock, loaded)
     app.prepare()
     due: datetime | None = None
     for at, body, is_news in sorted(_sent(random.Random(n), n)):  # noqa: S311  the same week every time

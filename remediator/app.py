@@ -206,15 +206,9 @@ def read_only_clients(settings: Settings) -> ReadOnlyClients:
 
 def story_workshop() -> Workshop:
     """What playbook tests are played with: the engine itself, alone, on what a story makes for it."""
-
-    def build(settings: Settings, clients: Clients, clock: StoryClock, loaded: Loaded) -> App:
-        return App(
-            settings, clients, clock=clock, load=lambda: loaded, jitter=lambda: 0.0, is_alone=True, able_since=LONG_AGO
-        )
-
     return Workshop(
         load=lambda settings, paths: load_playbooks(settings, paths, takes_any_message=not settings.notify),
-        build=build,
+        build=partial(StoryApp, able_since=LONG_AGO),
         actions=LOOKING,
     )
 
@@ -242,10 +236,8 @@ def replay_deliveries(
     if loaded.problems:
         raise PlaybooksRefusedError([str(problem) for problem in loaded.problems])
 
-    def build(settings: Settings, clients: Clients, clock: StoryClock, loaded: Loaded, then: Hindsight) -> App:
-        return App(
-            settings, clients, clock=clock, load=lambda: loaded, jitter=lambda: 0.0, is_alone=True, hindsight=then
-        )
+    def build(settings: Settings, clients: Clients, clock: StoryClock, loaded: Loaded, then: Hindsight) -> StoryApp:
+        return StoryApp(settings, clients, clock, loaded, hindsight=then)
 
     store = open_readonly(settings.store_url)
     try:
@@ -820,7 +812,92 @@ class App:
         finally:
             store.close()
 
-    # -- stories: see ``engine.playtest``
+    # -- gauges
+
+    def _watch_gauges(self) -> None:
+        metrics = self.metrics
+        metrics.watch(metrics.store_ok, lambda: float(self._store.is_ok() == "ok"))
+        metrics.watch(metrics.paused, lambda: float(self._read(self._pause) is not None))
+        metrics.watch(metrics.open_episodes, lambda: float(self._read(subjects.n_open)[0]))
+        metrics.watch(metrics.open_subjects, lambda: float(self._read(subjects.n_open)[1]))
+        metrics.watch(metrics.inbox_deliveries, lambda: float(self._read(inbox.n_unhandled)))
+        metrics.watch(metrics.inbox_oldest, self._inbox_age_s)
+        path = store_path(self.settings.store_url)
+        metrics.watch(metrics.store_size, lambda: float(room.n_bytes_used(path)))
+        metrics.watch(metrics.store_free, lambda: float(room.n_bytes_free(path)))
+        metrics.watch(metrics.time, lambda: self._clock.now().timestamp())
+        for phase in Phase:
+            if phase is not Phase.CLOSED:
+                metrics.watch(metrics.open_runs.labels(phase.value), partial(self._n_runs_in, phase))
+        for state in OPEN_STATES:
+            metrics.watch(metrics.leases.labels(state), partial(self._n_leases, state))
+        for reason in WAITING_FOR:
+            metrics.watch(metrics.waiting_runs.labels(reason.value), partial(self._n_waiting_for, reason.value))
+        metrics.watch(metrics.due_runs, lambda: float(self._dispatch.counts()[0]))
+        metrics.watch(metrics.overdue_runs, lambda: float(self._dispatch.counts()[1]))
+
+    def _watch_breakers(self) -> None:
+        """One gauge for each breaker in force; policies come and go."""
+        gauge = self.metrics.breaker_tripped
+        gauge.clear()
+        for breaker in self._reloader.now.playbooks.policy.breakers:
+            self.metrics.watch(gauge.labels(breaker.name), partial(self._is_tripped, breaker.name))
+
+    def _is_tripped(self, name: str) -> float:
+        row = self._read(lambda conn: breakers.get_breaker(conn, name))
+        return float(row is not None and row.tripped_at is not None)
+
+    def _inbox_age_s(self) -> float:
+        oldest = self._read(lambda conn: inbox.unhandled(conn, 1))
+        return max(0.0, (self._clock.now() - oldest[0].received_at).total_seconds()) if oldest else 0.0
+
+    def _n_leases(self, state: str) -> float:
+        return float(self._read(leases.count_by_state).get(state, 0))
+
+    def _n_waiting_for(self, reason: str) -> float:
+        """Asked once for all reasons of a scrape: in a storm thousands wait."""
+        asked_at, counts = self._waiting
+        if time.monotonic() - asked_at > 1:
+            counts = self._read(runs.count_waiting)
+            self._waiting = (time.monotonic(), counts)
+        return float(counts.get(reason, 0))
+
+    def _n_runs_in(self, phase: Phase) -> float:
+        return float(self._read(runs.count_by_phase).get(phase.value, 0))
+
+    def _read(self, question: Callable[[Any], Any]) -> Any:
+        with self._store.read() as conn:
+            return question(conn)
+
+
+class StoryApp(App):
+    """The engine alone: what stories are played on (``engine.playtest``), and deliveries are decided anew (``replay``).
+
+    Args:
+        clients: of a world in memory.
+        hindsight, able_since: see ``App``.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        clients: Clients,
+        clock: StoryClock,
+        loaded: Loaded,
+        *,
+        hindsight: Hindsight | None = None,
+        able_since: datetime | None = None,
+    ) -> None:
+        super().__init__(
+            settings,
+            clients,
+            clock=clock,
+            load=lambda: loaded,
+            jitter=lambda: 0.0,
+            is_alone=True,
+            hindsight=hindsight,
+            able_since=able_since,
+        )
 
     def dues(self) -> dict[str, datetime]:
         """When each run and each stack of leases is looked at next, of those that are due at all."""
@@ -902,63 +979,6 @@ class App:
         """As a kill: nothing is finished; the store's lock goes with the process."""
         self._life.beat()
         self._store.close()
-
-    # -- gauges
-
-    def _watch_gauges(self) -> None:
-        metrics = self.metrics
-        metrics.watch(metrics.store_ok, lambda: float(self._store.is_ok() == "ok"))
-        metrics.watch(metrics.paused, lambda: float(self._read(self._pause) is not None))
-        metrics.watch(metrics.open_episodes, lambda: float(self._read(subjects.n_open)[0]))
-        metrics.watch(metrics.open_subjects, lambda: float(self._read(subjects.n_open)[1]))
-        metrics.watch(metrics.inbox_deliveries, lambda: float(self._read(inbox.n_unhandled)))
-        metrics.watch(metrics.inbox_oldest, self._inbox_age_s)
-        path = store_path(self.settings.store_url)
-        metrics.watch(metrics.store_size, lambda: float(room.n_bytes_used(path)))
-        metrics.watch(metrics.store_free, lambda: float(room.n_bytes_free(path)))
-        metrics.watch(metrics.time, lambda: self._clock.now().timestamp())
-        for phase in Phase:
-            if phase is not Phase.CLOSED:
-                metrics.watch(metrics.open_runs.labels(phase.value), partial(self._n_runs_in, phase))
-        for state in OPEN_STATES:
-            metrics.watch(metrics.leases.labels(state), partial(self._n_leases, state))
-        for reason in WAITING_FOR:
-            metrics.watch(metrics.waiting_runs.labels(reason.value), partial(self._n_waiting_for, reason.value))
-        metrics.watch(metrics.due_runs, lambda: float(self._dispatch.counts()[0]))
-        metrics.watch(metrics.overdue_runs, lambda: float(self._dispatch.counts()[1]))
-
-    def _watch_breakers(self) -> None:
-        """One gauge for each breaker in force; policies come and go."""
-        gauge = self.metrics.breaker_tripped
-        gauge.clear()
-        for breaker in self._reloader.now.playbooks.policy.breakers:
-            self.metrics.watch(gauge.labels(breaker.name), partial(self._is_tripped, breaker.name))
-
-    def _is_tripped(self, name: str) -> float:
-        row = self._read(lambda conn: breakers.get_breaker(conn, name))
-        return float(row is not None and row.tripped_at is not None)
-
-    def _inbox_age_s(self) -> float:
-        oldest = self._read(lambda conn: inbox.unhandled(conn, 1))
-        return max(0.0, (self._clock.now() - oldest[0].received_at).total_seconds()) if oldest else 0.0
-
-    def _n_leases(self, state: str) -> float:
-        return float(self._read(leases.count_by_state).get(state, 0))
-
-    def _n_waiting_for(self, reason: str) -> float:
-        """Asked once for all reasons of a scrape: in a storm thousands wait."""
-        asked_at, counts = self._waiting
-        if time.monotonic() - asked_at > 1:
-            counts = self._read(runs.count_waiting)
-            self._waiting = (time.monotonic(), counts)
-        return float(counts.get(reason, 0))
-
-    def _n_runs_in(self, phase: Phase) -> float:
-        return float(self._read(runs.count_by_phase).get(phase.value, 0))
-
-    def _read(self, question: Callable[[Any], Any]) -> Any:
-        with self._store.read() as conn:
-            return question(conn)
 
 
 def _run_dict(row: RunRow, asked: Asked | None) -> dict[str, Any]:

@@ -245,7 +245,7 @@ def takes_its_time(bench: Bench) -> None:
     def slow(*args: Any) -> None:
         act(*args)
         bench.clock.moment += timedelta(seconds=40)
-        bench.engine.note_alive()
+        bench.engine._life.note_alive()
 
     bench.world.act = slow  # type: ignore[method-assign]
     bench.deliver(bench.fires(bench.leak("trainer-0")), bench.fires(bench.leak("trainer-1")))
