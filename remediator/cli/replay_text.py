@@ -89,6 +89,9 @@ def _print_difference(one: Mapping[str, Any]) -> None:
     if one["targets"]:
         fold(f"on {value_text(one['targets'])}", 4)
     for change in one["what"]:
+        if change["what"] == "acts":
+            _print_acts(one["was"]["acts"], one["would_be"]["acts"])
+            continue
         print_change(_WHAT[change["what"]], change["was"] or _NOTHING, change["would_be"] or _NOTHING)
     if one["kind"] != "different":
         _print_decision(one["was"] or one["would_be"], "was" if one["was"] else "would be")
@@ -99,6 +102,14 @@ def _print_difference(one: Mapping[str, Any]) -> None:
     fold(one["incident"], 4, "dim")
     if one["url"]:
         fold(one["url"], 4, "dim")
+
+
+def _print_acts(was: Sequence[str], would_be: Sequence[str]) -> None:
+    """Each on a line of its own: with its params one fills it."""
+    fold("acts:", 4)
+    for sign, style, acts in (("-", "red", was), ("+", "green", would_be)):
+        for act in acts or [_NOTHING]:
+            fold_beside(f"      {sign} ", act, style)
 
 
 def _print_decision(decision: Mapping[str, Any], word: str) -> None:

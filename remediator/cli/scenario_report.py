@@ -17,7 +17,7 @@ from remediator.actions import LOOKING
 from remediator.cli.meter import Meter
 from remediator.cli.scenario_filter import Fits
 from remediator.cli.scenario_jobs import Chosen, n_cpus, play
-from remediator.cli.scenario_text import place, print_failure, summary, trail
+from remediator.cli.scenario_text import is_unmatched, place, print_failure, summary, trail
 from remediator.cli.terminal import complain, console, say
 from remediator.core.scenario import Expectation, Happening, Line, TestFile
 from remediator.engine.playtest import Result
@@ -27,6 +27,9 @@ from remediator.loading.scenarios import load_tests
 EXIT_FAILED = 1
 EXIT_UNPLAYABLE = 2
 """Something stands in the way of playing at all: the same code as wrong usage."""
+
+LOGS_SHOWN = 3
+"""Failed scenarios that are told with their audit log: one wrong `hold` makes all of a file fail, each a page long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +120,7 @@ def _play_and_tell(chosen: Sequence[Chosen], asked: Asked) -> list[Result]:
     """Play them, and tell of each file as soon as those before it are told."""
     began = time.monotonic()
     answers: list[dict[int, Result]] = [{} for _ in chosen]
-    n_chosen, n_done, n_told = sum(len(one.places) for one in chosen), 0, 0
+    n_chosen, n_done, n_told, n_logs = sum(len(one.places) for one in chosen), 0, 0, 0
     meter = Meter("scenarios", None if asked.is_quiet else console())
     with closing(play(chosen, asked.jobs or n_cpus())) as played:
         for number, at, result in played:
@@ -126,14 +129,14 @@ def _play_and_tell(chosen: Sequence[Chosen], asked: Asked) -> list[Result]:
             meter.show(n_done, n_chosen)
             while n_told < len(chosen) and len(answers[n_told]) == len(chosen[n_told].places):
                 meter.hide()
-                _tell(chosen[n_told], answers[n_told], asked)
+                n_logs += _tell(chosen[n_told], answers[n_told], asked, n_logs)
                 n_told += 1
             if asked.is_fail_fast and not result.is_ok:
                 break
     meter.hide()
     for one, found in list(zip(chosen, answers, strict=True))[n_told:]:
         if found:
-            _tell(one, found, asked)
+            n_logs += _tell(one, found, asked, n_logs)
     results = [found[at] for found in answers for at in sorted(found)]
     if not asked.is_quiet:
         _tell_end(results, n_chosen, time.monotonic() - began)
@@ -143,10 +146,17 @@ def _play_and_tell(chosen: Sequence[Chosen], asked: Asked) -> list[Result]:
 # -- for people --------------------------------------------------------------------------------------------------------
 
 
-def _tell(one: Chosen, found: Mapping[int, Result], asked: Asked) -> None:
-    """A file that is through."""
+def _tell(one: Chosen, found: Mapping[int, Result], asked: Asked, n_logs: int) -> int:
+    """A file that is through.
+
+    Args:
+        n_logs: how many failures were told before.
+
+    Returns:
+        How many were told now.
+    """
     if asked.is_quiet:
-        return
+        return 0
     results = [found[at] for at in sorted(found)]
     failed = [result for result in results if not result.is_ok]
     took = f"{sum(result.duration_s for result in results):.2f} s"
@@ -156,18 +166,20 @@ def _tell(one: Chosen, found: Mapping[int, Result], asked: Asked) -> None:
         say(f"ok    {one.file.file}  {_scenarios(len(results))}  {took}", "green")
     for result in results if asked.is_verbose else ():
         word, style = ("ok  ", "") if result.is_ok else ("FAIL", "red")
-        say(f"      {word}  {result.scenario.name}  {result.duration_s:.2f} s", style)
+        remark = "  (no playbook matches what fires)" if is_unmatched(result) else ""
+        say(f"      {word}  {result.scenario.name}  {result.duration_s:.2f} s{remark}", style)
     told: set[str] = set()
-    for result in failed:
+    for number, result in enumerate(failed, n_logs):
         if not is_unplayable(result):
             say()
-            print_failure(result)
+            print_failure(result, has_log=asked.is_verbose or number < LOGS_SHOWN)
         elif result.problem not in told:  # the same for each scenario of the file
             told.add(result.problem)
             for line in result.problem.splitlines():
                 say(line, "red")
     if failed:
         say()
+    return len(failed)
 
 
 def _tell_end(results: Sequence[Result], n_chosen: int, took_s: float) -> None:

@@ -53,14 +53,14 @@ _RULER = Console(color_system=None, markup=False, emoji=False, highlight=False)
 """Folds lines; prints nothing."""
 
 
-def print_failure(result: Result) -> None:
-    """A scenario that did not go as expected, as wide as the terminal."""
+def print_failure(result: Result, *, has_log: bool) -> None:
+    """A scenario that did not go as expected, as wide as the terminal; its audit log is longer than all else of it."""
     out = console()
-    for line in failure_text(result, out.width):
+    for line in failure_text(result, out.width, has_log=has_log):
         out.print(line, soft_wrap=True)
 
 
-def failure_text(result: Result, width: int) -> Iterator[Text]:
+def failure_text(result: Result, width: int, *, has_log: bool = True) -> Iterator[Text]:
     """The same as lines. The first, with the place for editors, is never folded."""
     yield Text(f"{place(result)}: failed: {printable(result.scenario.name)}", "bold red")
     for problem in result.problem.splitlines():
@@ -69,17 +69,20 @@ def failure_text(result: Result, width: int) -> Iterator[Text]:
         yield Text()
         yield from side_by_side(result.lines, width)
         yield from _advice(result, width)
-    if _is_unmatched(result):
+    if is_unmatched(result):
         yield Text()
         yield from _folded("  ", _UNMATCHED, width)
     lines = trail(result)
-    if lines:
+    if lines and not has_log:
+        yield Text()
+        yield Text("  The audit log: -v, or -k and its name", "dim")
+    elif lines:
         yield Text()
         yield Text("  The audit log:")
         yield from _trail(lines, width)
 
 
-def _is_unmatched(result: Result) -> bool:
+def is_unmatched(result: Result) -> bool:
     """Whether alerts fired, and nothing was planned for any since no playbook matches them."""
     types = {recorded.event.type for recorded in result.events}
     return EventType.ALERT_UNMATCHED in types and types.isdisjoint({EventType.PLAN_MADE, EventType.PLAN_REFUSED})

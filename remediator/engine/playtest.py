@@ -692,7 +692,10 @@ class _Story:
             return str(rows[0]["run_id"])
         playbooks = ", ".join(sorted({str(row["playbook"]) for row in rows}))
         several = f"{len(rows)} runs could be meant ({playbooks}); add playbook: or alert:"
-        raise self._error(f"{person.deed.value}: {several if rows else f'no run {what} at this time'}")
+        none = f"no run {what} at this time"
+        if state == "asking":
+            none += "; what the engine asks at a moment can be answered a second later"
+        raise self._error(f"{person.deed.value}: {several if rows else none}")
 
     def _run(self, run_id: str) -> Run:
         found = self._engine_of().known_run(run_id)

@@ -113,6 +113,28 @@ def test_test_when_verbose_then_names_each_scenario(folder: Path) -> None:
     assert "\n      ok    restarts once  " in run("playbooks", "-v").stdout
 
 
+def test_test_when_verbose_then_tells_of_alerts_that_no_playbook_matches(folder: Path) -> None:
+    file = folder / "leak.test.yaml"
+    file.write_text((HEAD + NOTHING_EXPECTED).replace("alertname: Leak", "alertname: Leek"))
+
+    assert "expects nothing" not in run("playbooks").stdout
+    assert " s  (no playbook matches what fires)\n" in run("playbooks", "-v").stdout
+    file.write_text(HEAD + TOO_SHORT)
+    assert "no playbook matches" not in run("playbooks", "-v").stdout
+
+
+def test_test_when_many_scenarios_fail_then_the_first_three_are_told_with_their_logs(folder: Path) -> None:
+    failing = [NOTHING_EXPECTED.replace("expects nothing", f"expects nothing {n}") for n in range(5)]
+    (folder / "leak.test.yaml").write_text(HEAD + "".join(failing[:2]))
+    (folder / "more.test.yaml").write_text(HEAD + "".join(failing[2:]))
+
+    short, long = run("playbooks").stdout, run("playbooks", "-v").stdout
+
+    assert (short.count("does docker.restart\n"), long.count("does docker.restart\n")) == (5, 5)
+    assert (short.count("  The audit log:\n"), short.count("  The audit log: -v, or -k and its name\n")) == (3, 2)
+    assert long.count("  The audit log:\n") == 5
+
+
 def test_test_when_a_scenario_fails_then_what_it_says_to_paste_makes_it_good(folder: Path) -> None:
     file = folder / "leak.test.yaml"
     file.write_text(HEAD + GOOD + NOTHING_EXPECTED)
@@ -124,10 +146,9 @@ def test_test_when_a_scenario_fails_then_what_it_says_to_paste_makes_it_good(fol
     assert "\nplaybooks/leak.test.yaml:15: failed: expects nothing\n" in failed.stdout
     assert "\n +                                       │ 10m0s  does docker.restart\n" in failed.stdout
     assert "\n    +10m00s  attempt_started    docker.restart docker:gpu-07/trainer-0" in failed.stdout
-    pasted = [line.strip() for line in failed.stdout.splitlines() if line.startswith("    - {")]
+    pasted = [line for line in failed.stdout.splitlines() if line.startswith("      - {")]
     assert len(pasted) == 3
-    expect = "\n".join(f"      {line}" for line in pasted)
-    file.write_text(HEAD + GOOD + NOTHING_EXPECTED.replace("expect: []", f"expect:\n{expect}"))
+    file.write_text(HEAD + GOOD + NOTHING_EXPECTED.replace("expect: []", "\n".join(["expect:", *pasted])))
     assert run("playbooks").exit_code == 0
 
 

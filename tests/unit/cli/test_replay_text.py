@@ -73,3 +73,29 @@ def test_replay_when_nothing_came_before_then_nothing_is_said_of_it(capsys: pyte
     said = capsys.readouterr().out
     assert "before it" not in said
     assert "what people did: 1 of 1 done again\n" in said
+
+
+def test_replay_when_acts_differ_then_each_has_a_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    signal, restart = "docker.signal docker:gpu-07/trainer-0 {}", "docker.restart docker:gpu-07/trainer-0 {}"
+    different = {
+        "kind": "different",
+        "playbook": "leak",
+        "case": "",
+        "at": "2026-03-01T12:00:00+00:00",
+        "per": {"host": "gpu-07"},
+        "targets": [],
+        "what": [{"what": "acts", "was": f"{signal}; {restart}", "would_be": ""}],
+        "was": {"acts": [signal, restart]},
+        "would_be": {"acts": []},
+        "rests_on": [],
+        "incident": "remediator incident RUN",
+        "url": "",
+    }
+
+    print_replay({**answer(warm_up=0, runs=1, people=0, assumed=0), "differences": [different]}, 10)
+
+    said = capsys.readouterr().out
+    assert f"    acts:\n      - {signal}\n      - {restart}\n      + (nothing)\n" in said

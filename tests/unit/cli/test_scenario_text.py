@@ -88,7 +88,7 @@ def test_failure_when_shown_at_80_columns_then_is_side_by_side_with_what_to_writ
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
 
-    print_failure(played(EXPECTED, HAPPENED, never=("docker.stop",), events=EVENTS))
+    print_failure(played(EXPECTED, HAPPENED, never=("docker.stop",), events=EVENTS), has_log=True)
 
     assert capsys.readouterr().out == (
         "playbooks/restart-on-leak.test.yaml:14: failed: restarts once\n"
@@ -275,7 +275,7 @@ def test_colour_when_shown_then_is_on_a_terminal_alone(
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal)
 
-    print_failure(played(EXPECTED, HAPPENED, events=EVENTS, name=HOSTILE))
+    print_failure(played(EXPECTED, HAPPENED, events=EVENTS, name=HOSTILE), has_log=True)
 
     out = capsys.readouterr().out
     colours = {style: f"\x1b[{code}m" in out for style, code in {"red": 31, "yellow": 33, "magenta": 35}.items()}
