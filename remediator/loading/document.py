@@ -29,6 +29,9 @@ from remediator.errors import PlaybookError, PlaybookSyntaxError
 MAX_BYTES = 1024 * 1024
 """Of one file: a thousand playbooks fit; more is no playbook file."""
 
+_BRACKETED = re.compile(r"""\[(?:[^'\[]*,)?\s*([\w.]+\s*[=!]~\s*"[^"]*[][{},][^"]*")""")
+"""A matcher in a list in brackets whose value YAML takes for brackets of its own."""
+
 MAX_DEPTH = 32
 """Of nesting; the format itself needs about eight."""
 
@@ -285,6 +288,9 @@ class _Reader:
                 return '; put quotes round a text with {{ }}: "{{ labels.NAME }}"'
             if "\t" in text[: len(text) - len(text.lstrip())]:
                 return "; indent with spaces, not tabs"
+        for number, text in enumerate(lines[:line], 1):  # YAML may give up far below: it waits for the last bracket
+            if matcher := _BRACKETED.search(text):
+                return f"; in the list on line {number} this matcher needs single quotes round it: '{matcher[1]}'"
         return ""
 
     def _take(self, event: Any) -> bool:
