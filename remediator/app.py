@@ -17,10 +17,7 @@ from typing import Any, cast
 
 from remediator import __version__
 from remediator.actions import LOOKING, REGISTRY
-from remediator.clients.alertmanager import Alertmanager, SilencingAlertmanager
-from remediator.clients.dockerd import Dockerd, DockerdReader
 from remediator.clients.http import Login
-from remediator.clients.notifier import AppriseNotifier
 from remediator.clients.ports import AlertmanagerReader, Clients, DockerHost, PrometheusReader, ReadOnlyClients
 from remediator.clients.prometheus import Prometheus
 from remediator.core.action import JsonValue
@@ -145,6 +142,11 @@ def build_app(settings: Settings) -> App:
         SettingsError: a notification URL is wrong.
         StoreError: the store cannot be opened, or another engine has it.
     """
+    # What only a real engine needs takes as long to import as all else together: no test of a playbook waits for it.
+    from remediator.clients.alertmanager import SilencingAlertmanager
+    from remediator.clients.dockerd import Dockerd
+    from remediator.clients.notifier import AppriseNotifier
+
     configure_logging(level=settings.log_level, log_format=settings.log_format, secrets=secret_values(settings))
     urls = {name: notify_urls(target) for name, target in settings.notify.items()}
     clients = Clients(
@@ -196,6 +198,9 @@ def build_dry_app(settings: Settings) -> DryApp:
 
 def read_only_clients(settings: Settings) -> ReadOnlyClients:
     """Clients that can only look."""
+    from remediator.clients.alertmanager import Alertmanager
+    from remediator.clients.dockerd import DockerdReader
+
     return ReadOnlyClients(
         dockers={name: DockerdReader(host) for name, host in docker_hosts(settings).items()},
         notify_targets=tuple(sorted(settings.notify)),

@@ -265,7 +265,10 @@ def _empty_store() -> bytes:
     """The file of a store in which nothing has happened yet; the migrations take longer than a whole story."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "empty.db"
-        open_store(f"sqlite:///{path}").close()
+        path.touch()
+        with writing_engine(path).connect() as connection:
+            set_writer_pragmas(connection, is_scratch=True)
+            schema.make_scratch(connection)
         return path.read_bytes()
 
 

@@ -7,14 +7,14 @@ what to do. A migration happens in one transaction, after a backup; when it fail
 from __future__ import annotations
 
 import os
+import secrets
 from datetime import UTC, datetime
 from pathlib import Path
 
-from alembic import command
-from alembic.config import Config
 from sqlalchemy import Connection
 
 from remediator.errors import SchemaVersionError, StoreUnavailableError
+from remediator.store.tables import meta, metadata
 
 APPLICATION_ID = 0x52454D31
 """In the header of every store ("REM1"), so that another program's database is never taken for ours."""
@@ -39,6 +39,12 @@ TRIGGERS = {
     ),
 }
 """By name, exactly as the file must hold them."""
+
+_VERSION_TABLE = (
+    "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL,"
+    " CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num))"
+)
+"""As Alembic makes it."""
 
 
 def revision(connection: Connection) -> str:
@@ -122,6 +128,9 @@ def migrate(connection: Connection, path: Path, *, folder: Path = MIGRATIONS, to
         raise SchemaVersionError(_newer(found))
     if found:
         _back_up(connection, path, found)
+    from alembic import command  # most commands open a store that needs no migration
+    from alembic.config import Config
+
     config = Config()
     config.set_main_option("script_location", str(folder).replace("%", "%%"))
     config.attributes["connection"] = connection
@@ -132,6 +141,23 @@ def migrate(connection: Connection, path: Path, *, folder: Path = MIGRATIONS, to
     except BaseException:
         connection.rollback()
         raise
+    connection.commit()
+
+
+def make_scratch(connection: Connection) -> None:
+    """What ``migrate`` makes of a new file, at once and the same (a test compares): for stores of stories.
+
+    Args:
+        connection: the writing one, outside a transaction.
+    """
+    connection.exec_driver_sql("BEGIN IMMEDIATE")
+    metadata.create_all(connection)
+    for trigger in TRIGGERS.values():
+        connection.exec_driver_sql(trigger)
+    connection.exec_driver_sql(_VERSION_TABLE)
+    connection.exec_driver_sql("INSERT INTO alembic_version VALUES (?)", (REVISION,))
+    connection.execute(meta.insert().values(key="log_id", value=secrets.token_hex(32)))
+    connection.exec_driver_sql(f"PRAGMA application_id={APPLICATION_ID}")
     connection.commit()
 
 

@@ -76,6 +76,23 @@ def test_migrations_make_what_the_tables_say(url: str, path: Path) -> None:
     assert {name: sql for name, sql in found.items() if name not in {*schema.TRIGGERS, "alembic_version"}} == wanted
 
 
+def test_scratch_store_is_what_the_migrations_make(url: str, path: Path, tmp_path: Path) -> None:
+    open_store(url).close()
+    scratch = tmp_path / "scratch.db"
+    open_store(f"sqlite:///{scratch}", is_scratch=True).close()
+    with closing(sqlite3.connect(path)) as migrated, closing(sqlite3.connect(scratch)) as made:
+        assert _whole(made) == _whole(migrated)
+        assert len(made.execute("SELECT value FROM meta WHERE key = 'log_id'").fetchone()[0]) == 64
+
+
+def _whole(connection: sqlite3.Connection) -> tuple[object, ...]:
+    """All but the log's own id."""
+    one = [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "journal_mode")]
+    versions = connection.execute("SELECT * FROM alembic_version").fetchall()
+    keys = connection.execute("SELECT key FROM meta").fetchall()
+    return one, versions, keys, objects(connection)
+
+
 def test_revision_is_the_newest_migration() -> None:
     config = Config()
     config.set_main_option("script_location", str(schema.MIGRATIONS))
