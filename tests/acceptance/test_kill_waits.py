@@ -232,7 +232,9 @@ def test_kill_when_it_comes_while_engines_lend_wait_and_ask_then_all_ends_once_a
             with audience.pausing():
                 storm.rage(N_KILLS, 1, is_enough=look_what_was_hit)
             raged_s = time.time() - began
-            wait_until(lambda: not to_be_answered(engine, box_of), "what is answered or expires has ended", SETTLES_WITHIN_S)
+            wait_until(
+                lambda: not to_be_answered(engine, box_of), "what is answered or expires has ended", SETTLES_WITHIN_S
+            )
             end_all(engine)
             for what, statement in NOTHING_LEFT.items():
                 wait_until(lambda asked=statement: engine.query(asked) == [(0,)], what, SETTLES_WITHIN_S)
