@@ -15,7 +15,7 @@ import pytest
 import structlog
 
 from remediator.actions import LOOKING
-from remediator.app import App, story_workshop
+from remediator.app import App, StoryApp, story_workshop
 from remediator.core.decode import decode
 from remediator.core.guard import judge
 from remediator.core.lease import next_lease_move
@@ -160,12 +160,13 @@ def test_what_tells_stories_when_it_is_read_then_it_decides_nothing(module: str)
 
 def test_stories_when_an_engine_is_built_for_them_then_it_is_the_one_that_runs_in_production() -> None:
     tree = ast.parse((ROOT / "remediator" / "app.py").read_text("utf-8"))
-    built = {
-        node.name: {
-            one.func.id for one in ast.walk(node) if isinstance(one, ast.Call) and isinstance(one.func, ast.Name)
-        }
+    names = {
+        node.name: {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
         for node in tree.body
         if isinstance(node, ast.FunctionDef)
     }
-    for builder in ("build_app", "story_workshop", "replay_deliveries"):
-        assert App.__name__ in built[builder]
+    assert App.__name__ in names["build_app"]
+    assert all(StoryApp.__name__ in names[builder] for builder in ("story_workshop", "replay_deliveries"))
+    # It adds what stories ask of it, and does nothing in another way.
+    assert StoryApp.__bases__ == (App,)
+    assert [name for name in vars(StoryApp) if hasattr(App, name) and not name.startswith("__")] == []
