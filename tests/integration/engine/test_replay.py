@@ -16,7 +16,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from integration.engine.conftest import START, Bench, new_bench
-from remediator.app import App, replay_deliveries
+from remediator.app import App, read_only_clients, replay_deliveries
+from remediator.clients.alertmanager import Alertmanager, SilencingAlertmanager
+from remediator.clients.dockerd import Dockerd, DockerdReader
+from remediator.clients.notifier import AppriseNotifier
+from remediator.clients.prometheus import Prometheus
 from remediator.core.scenario import Failure
 from remediator.errors import RequestError
 
@@ -436,10 +440,10 @@ def test_replay_when_it_is_wired_then_no_real_client_is_in_reach(bench: Bench, m
     def refuse(*_: Any, **__: Any) -> Any:
         raise AssertionError("a replay makes no real client")
 
-    for name in (
-        "Dockerd", "DockerdReader", "AppriseNotifier", "Prometheus", "Alertmanager", "SilencingAlertmanager",
-    ):  # fmt: skip
-        monkeypatch.setattr(f"remediator.app.{name}", refuse)
+    for client in (Dockerd, DockerdReader, AppriseNotifier, Prometheus, Alertmanager, SilencingAlertmanager):
+        monkeypatch.setattr(client, "__init__", refuse)
+    with pytest.raises(AssertionError, match="no real client"):
+        read_only_clients(bench.engine.settings)
     assert replayed(bench)["differences"] == []
 
 
