@@ -408,13 +408,20 @@ def wait_until(what: str, holds: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
+def _heeds_ctrl_c() -> None:
+    """A shell that runs the tests in its background lets them ignore it, and with them all that they start."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @pytest.fixture
 def watching(folder: Path, site: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
     """``remediator test --watch`` under way, and what it prints."""
     printed = site / "printed.txt"
     with printed.open("w") as out:
         command = [sys.executable, "-m", "remediator", "test", "playbooks", "--watch"]
-        process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, text=True, cwd=site)
+        process = subprocess.Popen(
+            command, stdout=out, stderr=subprocess.STDOUT, text=True, cwd=site, preexec_fn=_heeds_ctrl_c
+        )
     try:
         wait_until("it watches", lambda: "Ctrl-C ends it" in printed.read_text())
         yield process, printed

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from remediator.actions import LOOKING
-from remediator.app import App, story_workshop
+from remediator.app import App, StoryApp, story_workshop
 from remediator.engine.playtest import play_file
 from remediator.loading.scenarios import load_tests
 
@@ -43,7 +43,7 @@ def test_story_when_looks_are_left_out_then_its_log_is_the_same(
     monkeypatch.setattr(App, "work", counted)
     short = logs(tmp_path / "short")
     n_works.append(0)
-    monkeypatch.setattr(App, "note_steady", lambda *_: None)  # each look of a real engine
+    monkeypatch.setattr(StoryApp, "note_steady", lambda *_: None)  # each look of a real engine
 
     assert logs(tmp_path / "whole") == short
     assert len(short) > 8
