@@ -23,6 +23,7 @@ from remediator.core.run import MessageKind, message_key
 from remediator.core.units import parse_duration
 from remediator.errors import Reason
 from remediator.loading.document import Document, Node, entries_of, items_of
+from remediator.loading.format import default_name
 
 
 class PlaceKind(StrEnum):
@@ -226,7 +227,7 @@ def _of_guard(case: _Case) -> Iterator[Part]:
     for key, node in case.guard().items():
         if key == "require":
             for index, entry in enumerate(items_of(node)):
-                name = _text(entries_of(entry).get("name")) or f"require_{index + 1}"
+                name = _text(entries_of(entry).get("name")) or default_name("require", index)
                 yield PlaceKind.GUARD, f"guard.require {name}", entry, case.mark("require", str(index))
         elif key != "cooldown" or _is_time(node):
             yield PlaceKind.GUARD, f"guard.{key}", node, case.mark("guard", key)
@@ -249,13 +250,13 @@ def _of_steps(case: _Case, phase: str, steps: Sequence[Node]) -> Iterator[Part]:
 def _of_checks(case: _Case, key: str, checks: Node | None) -> Iterator[Part]:
     for index, node in enumerate(items_of(checks)):
         keys = entries_of(node)
-        name = "alert" if "alert" in keys else _text(keys.get("name")) or f"verify_{index + 1}"
+        name = "alert" if "alert" in keys else _text(keys.get("name")) or default_name("verify", index)
         of = f" of step {key.partition('.')[2]}" if key else ""
         yield PlaceKind.VERIFY, f"verify {name}{of}", node, case.mark("verify", key, str(index))
 
 
 def _name_of(step: Node, index: int) -> str:
-    return _text(entries_of(step).get("name")) or f"step_{index + 1}"
+    return _text(entries_of(step).get("name")) or default_name("step", index)
 
 
 def _is_undone(undo: Node) -> bool:

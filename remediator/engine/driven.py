@@ -6,7 +6,9 @@ What playbook tests (``playtest``) and replays (``replay``) both need of it; ``a
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Protocol, assert_never
+
+from remediator.core.scenario import Deed
 
 
 class DrivenEngine(Protocol):
@@ -26,3 +28,46 @@ class DrivenEngine(Protocol):
     def settle(self, run_id: str, happened: bool, actor: str, reason: str) -> dict[str, Any]: ...
     def undo(self, run_id: str, step: str, actor: str, reason: str) -> dict[str, Any]: ...
     def reset_breaker(self, name: str, actor: str, reason: str) -> dict[str, Any]: ...
+
+
+def do(
+    engine: DrivenEngine,
+    deed: Deed,
+    actor: str,
+    reason: str,
+    *,
+    run_id: str = "",
+    step: str = "",
+    breaker: str = "",
+    has_happened: bool = False,
+) -> None:
+    """Let a person do something, as the commands and the API do it.
+
+    Args:
+        run_id: of what is done to a run.
+        step: whose change is taken back; "" = all of the run.
+        breaker: the one to reset.
+        has_happened: what a person says of an act whose outcome is unknown.
+
+    Raises:
+        RequestError: it cannot be done now.
+    """
+    match deed:
+        case Deed.PAUSES:
+            engine.pause(actor, reason)
+        case Deed.RESUMES:
+            engine.resume(actor, reason)
+        case Deed.APPROVES:
+            engine.approve(run_id, actor, reason)
+        case Deed.DENIES:
+            engine.deny(run_id, actor, reason)
+        case Deed.CANCELS:
+            engine.cancel(run_id, actor, reason)
+        case Deed.SETTLES:
+            engine.settle(run_id, has_happened, actor, reason)
+        case Deed.UNDOES:
+            engine.undo(run_id, step, actor, reason)
+        case Deed.RESETS:
+            engine.reset_breaker(breaker, actor, reason)
+        case _:
+            assert_never(deed)

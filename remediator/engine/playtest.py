@@ -53,7 +53,7 @@ from remediator.core.scenario import (
 )
 from remediator.core.units import parse_duration, print_duration
 from remediator.engine.clock import StoryClock
-from remediator.engine.driven import DrivenEngine
+from remediator.engine.driven import DrivenEngine, do
 from remediator.engine.fleets import condition_name as fleet_key
 from remediator.engine.reserve import JUDGE_AGAIN
 from remediator.errors import RemediatorError, SettingsError, StoryError
@@ -144,6 +144,16 @@ class Result:
     def is_ok(self) -> bool:
         """Whether all that was expected happened, and nothing else."""
         return not self.problem and all(line.is_ok for line in self.lines)
+
+
+_RUNS_MEANT: Mapping[Deed, tuple[str, str]] = {
+    Deed.APPROVES: ("asks", "asking"),
+    Deed.DENIES: ("asks", "asking"),
+    Deed.CANCELS: ("is open", "open"),
+    Deed.SETTLES: ("is unknown", "all"),
+    Deed.UNDOES: ("has acted", "all"),
+}
+"""What people do to a run → what a run must be for it, in words, and which runs are looked through."""
 
 
 class _EngineKilled(BaseException):
@@ -655,24 +665,15 @@ class _Story:
     # -- people
 
     def _act(self, person: Person) -> None:
-        engine, reason = self._engine_of(), person.reason or f"{person.name} {person.deed.value}"
-        match person.deed:
-            case Deed.PAUSES:
-                engine.pause(person.name, reason)
-            case Deed.RESUMES:
-                engine.resume(person.name, reason)
-            case Deed.RESETS:
-                engine.reset_breaker(person.breaker, person.name, reason)
-            case Deed.APPROVES:
-                engine.approve(self._run_of(person, "asks", "asking"), person.name, reason)
-            case Deed.DENIES:
-                engine.deny(self._run_of(person, "asks", "asking"), person.name, reason)
-            case Deed.CANCELS:
-                engine.cancel(self._run_of(person, "is open", "open"), person.name, reason)
-            case Deed.SETTLES:
-                engine.settle(self._run_of(person, "is unknown", "all"), person.has_happened, person.name, reason)
-            case Deed.UNDOES:
-                engine.undo(self._run_of(person, "has acted", "all"), "", person.name, reason)
+        do(
+            self._engine_of(),
+            person.deed,
+            person.name,
+            person.reason or f"{person.name} {person.deed.value}",
+            run_id=self._run_of(person, *_RUNS_MEANT[person.deed]) if person.deed in _RUNS_MEANT else "",
+            breaker=person.breaker,
+            has_happened=person.has_happened,
+        )
 
     def _run_of(self, person: Person, what: str, state: str) -> str:
         """The one run that a person can mean."""

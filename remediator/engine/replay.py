@@ -23,8 +23,10 @@ from remediator.core.decision import Change, Decision, Differs, decision, differ
 from remediator.core.event import Event, EventType, RecordedEvent, utc_text
 from remediator.core.plan import unpack_plan
 from remediator.core.playbook import PlaybookSet
+from remediator.core.recording import DEEDS
+from remediator.core.scenario import Deed
 from remediator.engine.clock import StoryClock
-from remediator.engine.driven import DrivenEngine
+from remediator.engine.driven import DrivenEngine, do
 from remediator.engine.hindsight import MEANS, Assumed, Hindsight, Past, RecordedWorld, hindsight
 from remediator.errors import ReplayError, RequestError
 from remediator.loading import Loaded
@@ -57,15 +59,15 @@ _GOES_ON = (
 )
 """What runs do."""
 
-_DID: Mapping[EventType, str] = {
-    EventType.PAUSED: "pause",
-    EventType.RESUMED: "resume",
-    EventType.APPROVAL_GIVEN: "approve",
-    EventType.APPROVAL_DENIED: "deny",
-    EventType.CANCEL_REQUESTED: "cancel",
-    EventType.RUN_SETTLED: "settle",
-    EventType.UNDO_REQUESTED: "undo",
-    EventType.BREAKER_RESET: "breaker reset",
+_DID: Mapping[Deed, str] = {
+    Deed.PAUSES: "pause",
+    Deed.RESUMES: "resume",
+    Deed.APPROVES: "approve",
+    Deed.DENIES: "deny",
+    Deed.CANCELS: "cancel",
+    Deed.SETTLES: "settle",
+    Deed.UNDOES: "undo",
+    Deed.RESETS: "breaker reset",
 }
 """What people do, and what it is called; beside it they run playbooks by hand, which is told by the plan."""
 
@@ -256,7 +258,7 @@ def _recorded(read: Read, wanted: Wanted, begins: datetime, past: Past) -> _Log:
                 log.run_ids[event.run_id] = None
                 if _plan(event).is_by_hand:
                     log.again.append(_Again(at=event.at, seq=one.seq, event=event))
-            case kind if kind in _DID:
+            case kind if kind in DEEDS:
                 log.again.append(_Again(at=event.at, seq=one.seq, event=event))
             case _:
                 pass
@@ -275,7 +277,7 @@ def _all_events(read: Read, begins: datetime, until: datetime) -> Iterator[Recor
     after = 0
     while True:
         with read() as conn:
-            found = recorded.events(conn, [*_GOES_ON, *_DID, *_BESIDE], begins, until, after, CHUNK)
+            found = recorded.events(conn, [*_GOES_ON, *DEEDS, *_BESIDE], begins, until, after, CHUNK)
         if not found:
             return
         yield from found
@@ -459,7 +461,7 @@ class _Story:
             {
                 "at": utc_text(event.at),
                 "by": event.actor,
-                "did": _DID.get(event.type, "run by hand"),
+                "did": _DID[DEEDS[event.type]] if event.type in DEEDS else "run by hand",
                 "run_id": event.run_id,
                 "means": not problem,
                 "why": problem,
@@ -473,30 +475,23 @@ class _Story:
             RequestError: it means nothing here.
         """
         engine, actor, data = self._engine, event.actor, event.data
-        run_id, reason = self.by_hand.get(event.run_id, event.run_id), str(data.get("reason", ""))
-        match event.type:
-            case EventType.PAUSED:
-                engine.pause(actor, reason)
-            case EventType.RESUMED:
-                engine.resume(actor, reason)
-            case EventType.APPROVAL_GIVEN:
-                engine.approve(run_id, actor, reason)
-            case EventType.APPROVAL_DENIED:
-                engine.deny(run_id, actor, reason)
-            case EventType.CANCEL_REQUESTED:
-                engine.cancel(run_id, actor, reason)
-            case EventType.RUN_SETTLED:
-                engine.settle(run_id, bool(data["happened"]), actor, reason)
-            case EventType.UNDO_REQUESTED:
-                engine.undo(run_id, str(data["step"]).partition(".")[2], actor, reason)
-            case EventType.BREAKER_RESET:
-                engine.reset_breaker(str(data["breaker"]), actor, reason)
-            case _:
-                plan = _plan(event)
-                annotations = {name: str(text) for name, text in plan.context.get("annotations", {}).items()}
-                answer = engine.run_by_hand(plan.playbook, plan.labels, annotations, actor)
-                self.by_hand[event.run_id] = str(answer["run_id"])
-                self._past.same_as[str(answer["run_id"])] = event.run_id
+        if event.type in DEEDS:
+            do(
+                engine,
+                DEEDS[event.type],
+                actor,
+                str(data.get("reason", "")),
+                run_id=self.by_hand.get(event.run_id, event.run_id),
+                step=str(data.get("step", "")).partition(".")[2],
+                breaker=str(data.get("breaker", "")),
+                has_happened=bool(data.get("happened")),
+            )
+            return
+        plan = _plan(event)
+        annotations = {name: str(text) for name, text in plan.context.get("annotations", {}).items()}
+        answer = engine.run_by_hand(plan.playbook, plan.labels, annotations, actor)
+        self.by_hand[event.run_id] = str(answer["run_id"])
+        self._past.same_as[str(answer["run_id"])] = event.run_id
 
 
 _TICK = timedelta(milliseconds=1)

@@ -57,6 +57,7 @@ from remediator.loading.format import (
     StepKeys,
     UndoKeys,
     VerifyKeys,
+    default_name,
 )
 from remediator.loading.read import Problems, fields, in_words, read_keys, suggest
 
@@ -477,7 +478,7 @@ class _Builder:
         self, conditions: Sequence[ConditionKeys], path: Path, prefix: str, scope: _Scope
     ) -> tuple[ConditionTemplate, ...]:
         return tuple(
-            self._condition(keys, keys.query, (*path, index), f"{prefix}_{index + 1}", scope)
+            self._condition(keys, keys.query, (*path, index), default_name(prefix, index), scope)
             for index, keys in enumerate(conditions)
         )
 
@@ -498,7 +499,7 @@ class _Builder:
                     within=keys.within or DEFAULT_WITHIN,
                     condition=None
                     if keys.query is None
-                    else self._condition(keys, keys.query, here, f"{prefix}_{index + 1}", scope),
+                    else self._condition(keys, keys.query, here, default_name(prefix, index), scope),
                     settle=keys.settle or timedelta(0),
                     holds=keys.holds or timedelta(0),
                 )
@@ -574,7 +575,7 @@ class _Builder:
         taken: set[str] = set()  # a file of a MiB can hold 60,000 steps
         for index, keys in enumerate(steps):
             here = (*path, index)
-            name = keys.name or f"step_{index + 1}"
+            name = keys.name or default_name("step", index)
             if name in taken:
                 self._problems.add(here, f"two steps are called {name!r}")
             if step := self._step(keys, name, here, scope, names if done is None else done):

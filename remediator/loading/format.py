@@ -304,6 +304,11 @@ _LATCHED: JsonDict = {
 _ONE_COMPARISON: JsonDict = {"oneOf": [{"required": [key]} for key in ("below", "above", "equals")]}
 
 
+def default_name(kind: str, index: int) -> str:
+    """What a step or a condition without a name is called: ``step_1``, ``require_2``; ``index`` counts from 0."""
+    return f"{kind}_{index + 1}"
+
+
 class Table(BaseModel):
     """What every map of the formats is: unknown keys refused, nothing turned into another type, frozen."""
 
