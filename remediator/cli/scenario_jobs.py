@@ -14,7 +14,7 @@ import signal
 import tempfile
 import threading
 from collections.abc import Generator, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -90,7 +90,9 @@ def _played_beside(
     fork = multiprocessing.get_context("fork")
     pool = ProcessPoolExecutor(jobs, mp_context=fork, initializer=_begin, initargs=(chosen, folder))
     try:
-        futures = {pool.submit(_play_task, task): task for task in tasks}
+        futures, unasked = _asked(pool, tasks)
+        for task in unasked:
+            yield from _lost(chosen, task)
         for future in as_completed(futures):
             task = futures[future]
             try:
@@ -103,6 +105,21 @@ def _played_beside(
                 yield task.chosen, place, _result(chosen[task.chosen], place, **known)
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _asked(pool: ProcessPoolExecutor, tasks: Sequence[_Task]) -> tuple[dict[Future[_Told], _Task], Sequence[_Task]]:
+    """Give them to the pool.
+
+    Returns:
+        What was given, and what was not: a pool whose process died while it was filled takes no more.
+    """
+    futures: dict[Future[_Told], _Task] = {}
+    for number, task in enumerate(tasks):
+        try:
+            futures[pool.submit(_play_task, task)] = task
+        except BrokenProcessPool:
+            return futures, tasks[number:]
+    return futures, ()
 
 
 @dataclass(frozen=True, slots=True)

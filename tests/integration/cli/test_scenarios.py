@@ -10,7 +10,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -364,6 +367,23 @@ def test_jobs_when_a_process_dies_then_its_scenarios_have_failed(many: Path, mon
     assert result.exit_code == 2
     assert "a process that plays scenarios died" in result.stdout
     assert "passed" not in result.stdout.splitlines()[-1]
+
+
+def test_jobs_when_a_process_dies_while_they_are_handed_out_then_the_rest_has_failed_too(
+    many: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Breaking(ProcessPoolExecutor):
+        def submit(self, *_: object, **__: object) -> Future[Any]:
+            raise BrokenProcessPool("a child process terminated abruptly")
+
+    monkeypatch.setattr(scenario_jobs, "ProcessPoolExecutor", Breaking)
+
+    result = run("playbooks", "--jobs", "2", "--json")
+
+    scenarios = json.loads(result.stdout)["scenarios"]
+    assert result.exit_code == 2
+    assert len(scenarios) == 19
+    assert all("a process that plays scenarios died" in scenario["problem"] for scenario in scenarios)
 
 
 def test_jobs_when_a_process_dies_then_its_stores_go_too(
