@@ -16,6 +16,9 @@
     ├─ StoryError               a playbook test asks for what cannot be; begins with file:line
     ├─ ReplayError              a replay met an error that nobody foresaw: its answer cannot be trusted
     ├─ UnreachableError         a command cannot reach the engine or a file it needs: exit code 3
+    ├─ GpuError                 the GPU driver, asked
+    │  ├─ GpuDriverError        there is none, or it answers nobody here: .is_absent
+    │  └─ GpuLostError          this GPU is gone (fallen off the bus, being reset); others may be well
     ├─ ActionError              .reason (closed enum), .target
     │  ├─ TransientActionError  worth another attempt; .retry_after_s
     │  ├─ PermanentActionError  TargetNotFoundError · AccessDeniedError · InvalidTargetError · ConflictError
@@ -240,6 +243,26 @@ class ReplayError(RemediatorError):
 
 class UnreachableError(RemediatorError):
     """A command cannot reach the running engine, or read a file that it needs: exit code 3."""
+
+
+class GpuError(RemediatorError):
+    """The GPU driver did not give what it was asked for. The message says what to do."""
+
+
+class GpuDriverError(GpuError):
+    """The driver as a whole does not answer: no library, no kernel module, not allowed.
+
+    Attributes:
+        is_absent: there is no driver at all on this machine, which a machine without GPUs is right about.
+    """
+
+    def __init__(self, message: str, *, is_absent: bool = False) -> None:
+        super().__init__(message)
+        self.is_absent = is_absent
+
+
+class GpuLostError(GpuError):
+    """One GPU no longer answers, or its handle is no longer good: devices are to be listed anew."""
 
 
 class ActionError(RemediatorError):

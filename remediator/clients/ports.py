@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Protocol, TypeVar
 
 from remediator.errors import InvalidTargetError, Reason
@@ -344,3 +345,165 @@ def _engine_called(host: str, dockers: Mapping[str, Engine]) -> Engine:
             reason=Reason.UNKNOWN_HOST,
         )
     return engine
+
+
+# -- GPUs --------------------------------------------------------------------------------------------------------------
+
+
+class ThrottleReason(StrEnum):
+    """Why a GPU runs below the clocks that were asked for. Values are those of the exporter's label ``reason``.
+
+    Source: NVML, nvmlClocksEventReasons*.
+    """
+
+    GPU_IDLE = "gpu_idle"
+    APPLICATIONS_CLOCKS = "applications_clocks"
+    SW_POWER_CAP = "sw_power_cap"
+    HW_SLOWDOWN = "hw_slowdown"
+    SYNC_BOOST = "sync_boost"
+    SW_THERMAL_SLOWDOWN = "sw_thermal_slowdown"
+    HW_THERMAL_SLOWDOWN = "hw_thermal_slowdown"
+    HW_POWER_BRAKE = "hw_power_brake"
+    DISPLAY_CLOCKS = "display_clocks"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuDriver:
+    """The driver of this machine: versions as it says them, for people."""
+
+    driver_version: str
+    nvml_version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuDevice:
+    """A physical GPU, or one MIG instance of it.
+
+    Attributes:
+        index: of the physical GPU, as the driver counts now; moves when one is lost.
+        uuid: of the physical GPU, as the driver writes it (``GPU-…``); DCGM's label ``UUID``.
+        name: the model (``NVIDIA H100 80GB HBM3``).
+        pci_bus_id: ``00000000:3B:00.0``.
+        mig_uuid: ``MIG-…`` of the instance; "" for a physical GPU.
+        mig_id: the GPU instance's id, DCGM's label ``GPU_I_ID``; "" for a physical GPU.
+        mig_profile: ``1g.10gb``, DCGM's label ``GPU_I_PROFILE``; "" for a physical GPU.
+        is_mig_enabled: a physical GPU that is cut into instances: its work is seen only in those.
+    """
+
+    index: int
+    uuid: str
+    name: str
+    pci_bus_id: str = ""
+    mig_uuid: str = ""
+    mig_id: str = ""
+    mig_profile: str = ""
+    is_mig_enabled: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuProcess:
+    """A process that holds memory of a GPU.
+
+    Attributes:
+        pid: in the pid namespace of the driver (the host's).
+        used_bytes: None where the driver does not say (no permission, some virtual GPUs).
+    """
+
+    pid: int
+    used_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PowerLimits:
+    """Power limits in milliwatts, as NVML gives them. None: not supported here.
+
+    Attributes:
+        requested: what was set (nvmlDeviceGetPowerManagementLimit).
+        enforced: what holds, after every limiter, out-of-band ones (a BMC) included.
+        default, least, most: the GPU's own.
+    """
+
+    requested_mw: int | None = None
+    enforced_mw: int | None = None
+    default_mw: int | None = None
+    least_mw: int | None = None
+    most_mw: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuReading:
+    """What one device says now. None: it does not support that (or, for a MIG instance, only the physical GPU knows).
+
+    Attributes:
+        memory_used_bytes, memory_total_bytes, memory_free_bytes, memory_reserved_bytes: total = used + free + reserved.
+        utilization_ratio: 0-1, share of the driver's last sample in which a kernel ran; None on MIG.
+        temperature_c: of the GPU.
+        memory_temperature_c: of its memory.
+        slowdown_temperature_c: where its hardware slows it down.
+        shutdown_temperature_c: where it switches off.
+        temperature_margin_c: left until it slows down (T.Limit), as the driver says it; may be negative.
+        power_mw: drawn now.
+        power_limits: see there.
+        throttle_reasons: those that hold now; None = not supported, empty = it runs free.
+        ecc_corrected, ecc_uncorrected: since the driver was loaded or the GPU reset (volatile); None without ECC.
+        remapped_correctable, remapped_uncorrectable: rows remapped for such errors.
+        is_remap_pending: a row waits for the next reset; is_remap_failed: NVIDIA's criterion for a replacement.
+        recovery_action: what the driver wants done: 0 nothing, 1 reset, 2 reboot, 3 drain P2P, 4 drain and reset.
+        processes: those that hold memory of it; None where the driver does not say.
+    """
+
+    memory_used_bytes: int | None = None
+    memory_total_bytes: int | None = None
+    memory_free_bytes: int | None = None
+    memory_reserved_bytes: int | None = None
+    utilization_ratio: float | None = None
+    temperature_c: int | None = None
+    memory_temperature_c: int | None = None
+    slowdown_temperature_c: int | None = None
+    shutdown_temperature_c: int | None = None
+    temperature_margin_c: int | None = None
+    power_mw: int | None = None
+    power_limits: PowerLimits = field(default_factory=PowerLimits)
+    throttle_reasons: frozenset[ThrottleReason] | None = None
+    ecc_corrected: int | None = None
+    ecc_uncorrected: int | None = None
+    remapped_correctable: int | None = None
+    remapped_uncorrectable: int | None = None
+    is_remap_pending: bool | None = None
+    is_remap_failed: bool | None = None
+    recovery_action: int | None = None
+    processes: tuple[GpuProcess, ...] | None = None
+
+
+class GpuReader(Protocol):
+    """The GPU driver of this machine, looked at. Calls may hang as long as the driver does: nobody can end them.
+
+    One ``GpuReader`` may be used by several threads at once.
+    """
+
+    def driver(self) -> GpuDriver:
+        """Start the driver's library if need be, and say what it is.
+
+        Raises:
+            GpuDriverError: it does not answer.
+        """
+        ...
+
+    def devices(self) -> tuple[GpuDevice, ...]:
+        """Every physical GPU, and after each one cut into MIG instances those; empty = the driver sees none.
+
+        A GPU that cannot even be named is left out: it is missing, and others are not.
+
+        Raises:
+            GpuDriverError: as ``driver``.
+        """
+        ...
+
+    def read(self, device: GpuDevice) -> GpuReading:
+        """What it says now.
+
+        Raises:
+            GpuLostError: it is gone, or no longer the one that was listed.
+            GpuDriverError: as ``driver``.
+        """
+        ...
