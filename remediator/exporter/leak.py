@@ -1,0 +1,361 @@
+"""Whether a process's GPU memory leaks: the slope of the lower envelope of what it uses, and how sure that is.
+
+Takes samples of one process on one device → gives its ``Growth``. Pure: the time is given. It must never call healthy
+what it cannot tell from a leak yet, nor the other way round: until it can tell, nothing leaks. It keeps a constant
+amount per process, whatever the interval and the uptime.
+
+How (docs/decisions/0024): time is cut into buckets, and of each the least and the most used is kept, in levels of
+doubling width: 20 buckets of 30 s (10 minutes), of 60 s, … of 128 minutes (43 hours). The minima are the envelope:
+what a batch takes and gives back within a bucket is not in it. Each level fits a line when one of its buckets is
+full, and says whether it rose steadily. A level longer than the longest tooth (an hour) may call it a leak by itself.
+A shorter one cannot tell a leak from the rise of a tooth, so it may only where that is ruled out: the memory is above
+all that it took in the hour before, or it would be full before a tooth could end.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+
+MIB = 1 << 20
+
+_N_BUCKETS = 20
+"""Of one level: enough for a line with an error, few enough to work out the slopes between all of them."""
+_N_NEEDED = 13
+"""Of them with a sample in: an exporter that was away, or samples too slowly for this width, cannot say."""
+_FIRST_WIDTH_S = 30.0
+"""Six samples at the usual 5 s: the least number whose minimum is an envelope."""
+_N_LEVELS = 9
+"""10 minutes to 43 hours: in a day and a half 0.05 GB/h shows above 100 MiB of noise."""
+
+_LONGEST_TOOTH_S = 3600.0
+"""The longest period of what is taken and given back that is not called a leak."""
+_HISTORY_LEVEL = 4
+"""Of 8-minute buckets: their 160 minutes hold the hour before a window of 40."""
+_N_HISTORY = 9
+"""Its buckets before a window that must be known: 72 minutes, a tooth and its neighbours."""
+_FIRST_RECORD_LEVEL = 1
+"""20 minutes: an evaluation that builds up its memory for 10 is no leak."""
+_URGENT_S = 45 * 60.0
+"""Full sooner than this is called at once: 15 minutes for whoever acts, 30 for the alert to come and be acted on."""
+
+_LEAST_GAIN_BYTES = 64 * MIB
+"""In one window. Three of the 20 MiB segments that caching allocators take: with fewer, one odd batch is a slope."""
+_GRANULE_BYTES = 2 * MIB
+"""What the driver hands out at a time: no slope is known better than one of them in a window."""
+_SURENESS = 2.0
+"""The slope must be so many times its uncertainty, which is two standard errors already: many windows are looked at."""
+_LARGEST_DROP = 0.3
+"""Of the gain: what the envelope may fall below its highest so far. A tooth falls by all that it gained."""
+_LARGEST_STEP = 0.35
+"""Of the gain: what one bucket may add. A step, or two or three of them, is no slope."""
+_LEAST_LATE = 0.7
+"""Slope of the later half over that of the earlier: what flattens below this is warming up."""
+_LEAST_EARLY = 0.3
+"""Slope of the earlier half over that of the later: what has only begun to grow has not grown for the whole window."""
+_BASE_LONG, _BASE_SHORT = 0.5, 2.0
+"""Used at the window's start, over the gain: what multiplies within a window is being loaded. Linear loads are told
+for 1.5 windows (2 hours) by the long levels and for 3 windows (30 minutes and more) by the short ones."""
+_NEW_GROUND = 0.5
+"""How far above its earlier maximum a record must be, over the range that it moved in before: teeth differ."""
+_STOPPED = 0.5
+"""A slope that even at its upper end is below this share of a longer level's says: that was so, and has ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Growth:
+    """How the memory of a process grows.
+
+    Attributes:
+        bytes_per_second: slope of the lower envelope, negative when it shrinks. Of the shortest window that says leak;
+            where none does, of 80 minutes, or as long as it has been seen.
+        uncertainty_bytes_per_second: half the width of its 95 % confidence interval.
+        is_leaking: it grew significantly, steadily, by enough and for long enough.
+        seconds_until_full: until the free memory is used up, at the upper end of the interval (rather too early
+            than too late); None while it does not leak, or nobody knows what is free.
+    """
+
+    bytes_per_second: float
+    uncertainty_bytes_per_second: float
+    is_leaking: bool
+    seconds_until_full: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Trend:
+    """The line through one level's window.
+
+    Attributes:
+        bytes_per_s, uncertainty: as in ``Growth``.
+        shape: "" = it rose as a leak does; else why it did not, for tests and people.
+        last_bytes, middle_bytes: of the envelope.
+    """
+
+    bytes_per_s: float
+    uncertainty: float
+    shape: str
+    last_bytes: float
+    middle_bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Bucket:
+    """The least and the most used in one bucket, the ``index``th since the watch began."""
+
+    index: int
+    least: int
+    most: int
+
+
+class _Level:
+    """Buckets of one width: the full ones of a window, the one that is being filled, and what the window says."""
+
+    __slots__ = ("filling", "full", "is_long", "is_new_ground", "trend", "was_steady", "width_s", "window_s")
+
+    def __init__(self, width_s: float) -> None:
+        self.width_s = width_s
+        self.window_s = width_s * _N_BUCKETS
+        self.is_long = self.window_s > _LONGEST_TOOTH_S
+        self.full: deque[_Bucket] = deque(maxlen=_N_BUCKETS)
+        self.filling: _Bucket | None = None
+        self.trend: _Trend | None = None
+        self.was_steady = False
+        self.is_new_ground = False
+
+    def put(self, bucket: _Bucket) -> _Bucket | None:
+        """Take in a bucket of this width, or a part of one; give the one before it if that is full now."""
+        before = self.filling
+        if before is not None and before.index == bucket.index:
+            self.filling = _Bucket(bucket.index, min(before.least, bucket.least), max(before.most, bucket.most))
+            return None
+        self.filling = bucket
+        return self._close(before)
+
+    def end(self, index: int) -> _Bucket | None:
+        """The bucket of this index if it is the one being filled: nothing more will come into it."""
+        if self.filling is None or self.filling.index != index:
+            return None
+        before, self.filling = self.filling, None
+        return self._close(before)
+
+    def _close(self, bucket: _Bucket | None) -> _Bucket | None:
+        if bucket is not None:
+            self.full.append(bucket)
+        return bucket
+
+    def window(self) -> list[_Bucket]:
+        """The full buckets of the last window; those that a gap has made older are out."""
+        newest = self.full[-1].index
+        return [bucket for bucket in self.full if bucket.index > newest - _N_BUCKETS]
+
+    def judge(self, history: _Level) -> None:
+        """Fit the line anew."""
+        self.was_steady = self.trend is not None and not self.trend.shape
+        window = self.window()
+        base = _BASE_LONG if self.is_long else _BASE_SHORT
+        self.trend = fit([(b.index, b.least) for b in window], self.width_s, base) if window else None
+        self.is_new_ground = self.trend is not None and self._rose_to_new_ground(self.trend, history)
+
+    def _rose_to_new_ground(self, trend: _Trend, history: _Level) -> bool:
+        """Whether all that was used in the hour before the window, tops of teeth included, is left behind."""
+        start_s = (self.full[-1].index + 1) * self.width_s - self.window_s
+        last = int(start_s // history.width_s)
+        before = [bucket for bucket in history.full if last - _N_HISTORY <= bucket.index < last]
+        if len(before) < _N_HISTORY:
+            return False
+        most, least = max(bucket.most for bucket in before), min(bucket.least for bucket in before)
+        return trend.last_bytes - most >= max(_LEAST_GAIN_BYTES, _NEW_GROUND * (most - least))
+
+
+class GrowthWatch:
+    """Watches the memory of one process on one device. A process that starts anew gets a new watch."""
+
+    __slots__ = ("_levels", "_newest_s", "_origin_s")
+
+    def __init__(self) -> None:
+        self._levels = tuple(_Level(_FIRST_WIDTH_S * 2**n) for n in range(_N_LEVELS))
+        self._origin_s: float | None = None
+        self._newest_s = 0.0
+
+    def add(self, at_s: float, used_bytes: int) -> None:
+        """Take in one sample.
+
+        Args:
+            at_s: of a clock that never goes back; what lies before an earlier sample is left out.
+            used_bytes: by this process on this device.
+        """
+        if self._origin_s is None:
+            self._origin_s = self._newest_s = at_s
+        if at_s < self._newest_s:
+            return
+        self._newest_s = at_s
+        index = int((at_s - self._origin_s) // _FIRST_WIDTH_S)
+        filled = self._levels[0].put(_Bucket(index, used_bytes, used_bytes))
+        if filled is not None:
+            self._carry(filled)
+
+    def _carry(self, filled: _Bucket) -> None:
+        """A bucket of the first level is full: take it into the wider ones, and judge each level where it fills one."""
+        history = self._levels[_HISTORY_LEVEL]
+        to_judge = [self._levels[0]]
+        carried = [filled]
+        for level in self._levels[1:]:
+            done: list[_Bucket] = []
+            for part in carried:
+                index = part.index // 2
+                done += [b for b in (level.put(_Bucket(index, part.least, part.most)),) if b is not None]
+                if part.index % 2:  # its second half: what comes next is the next one's
+                    done += [b for b in (level.end(index),) if b is not None]
+            if not done:
+                break
+            to_judge.append(level)
+            carried = done
+        for level in to_judge:
+            level.judge(history)
+        self._forget_what_was_released()
+
+    def _forget_what_was_released(self) -> None:
+        """For a whole first window the process never came back to the middle of what it once grew to: that is over."""
+        first = self._levels[0]
+        window = first.window()
+        if len(window) < _N_NEEDED:
+            return
+        most = max(bucket.most for bucket in window)
+        for level in self._levels[1:]:
+            if level.trend is not None and not level.trend.shape and most < level.trend.middle_bytes:
+                level.trend, level.was_steady = None, False
+
+    def growth(self, at_s: float, free_bytes: int | None) -> Growth | None:
+        """How it grows now; None: seen too shortly to say, or not seen for a whole first window.
+
+        Args:
+            at_s: now, of the same clock.
+            free_bytes: of the device; None where nobody knows.
+        """
+        if at_s - self._newest_s > self._levels[0].window_s:
+            return None
+        leaking = next((level.trend for level in self._levels if level.trend and self._leaks(level, free_bytes)), None)
+        trend = leaking or self._usual_trend()
+        if trend is None:
+            return None
+        full_in_s = None
+        if leaking and free_bytes is not None:
+            full_in_s = max(0, free_bytes) / (leaking.bytes_per_s + leaking.uncertainty)
+        return Growth(
+            bytes_per_second=trend.bytes_per_s,
+            uncertainty_bytes_per_second=trend.uncertainty,
+            is_leaking=leaking is not None,
+            seconds_until_full=full_in_s,
+        )
+
+    def _leaks(self, level: _Level, free_bytes: int | None) -> bool:
+        trend = level.trend
+        if trend is None or trend.shape or not level.was_steady:
+            return False
+        if level.is_long:
+            return not self._has_stopped(level, trend)
+        if free_bytes is not None and free_bytes < trend.bytes_per_s * _URGENT_S:
+            return True
+        return level.is_new_ground and level.width_s >= self._levels[_FIRST_RECORD_LEVEL].width_s
+
+    def _has_stopped(self, level: _Level, trend: _Trend) -> bool:
+        """Whether a shorter level, long enough for all teeth, says that the growth has ended since."""
+        return any(
+            shorter.trend.bytes_per_s + shorter.trend.uncertainty < _STOPPED * trend.bytes_per_s
+            for shorter in self._levels
+            if shorter.is_long and shorter.width_s < level.width_s and shorter.trend is not None
+        )
+
+    def _usual_trend(self) -> _Trend | None:
+        """Of the shortest long level, or of the longest that has one."""
+        found = None
+        for level in self._levels:
+            if level.trend is not None:
+                found = level.trend
+                if level.is_long:
+                    break
+        return found
+
+
+def fit(envelope: Sequence[tuple[int, int]], width_s: float, base: float) -> _Trend | None:
+    """The line through an envelope: Theil and Sen's slope, which a few odd buckets do not move.
+
+    The uncertainty is two standard errors of a least squares slope with the residuals about that line, widened by
+    their autocorrelation: neighbouring buckets share segments and teeth, and are fewer observations than they look.
+
+    Args:
+        envelope: (index of the bucket, least used in bytes), ascending; buckets may be missing.
+        width_s: of a bucket.
+        base: what must have been used at the start, over the gain.
+
+    Returns:
+        None where too few buckets, or too short a part of the window, were seen.
+    """
+    if len(envelope) < _N_NEEDED or envelope[-1][0] - envelope[0][0] < _N_BUCKETS - 2:
+        return None
+    at = [float(index) for index, _ in envelope]
+    smooth = _smoothed([float(least) for _, least in envelope])
+    slope = _median_slope(at, smooth)
+    middle_at, middle = median(at), median(smooth)
+    residuals = [used - slope * when for when, used in zip(at, smooth, strict=True)]
+    centre = sum(residuals) / len(residuals)
+    residuals = [residual - centre for residual in residuals]
+    squares = sum(residual * residual for residual in residuals)
+    mean_at = sum(at) / len(at)
+    spread = sum((when - mean_at) ** 2 for when in at)
+    lag = sum(a * b for a, b in pairwise(residuals)) / squares if squares else 0.0
+    lag = min(max(lag, 0.0), 0.8)  # beyond that so few points cannot tell it from a trend
+    error = 2 * (squares / (len(at) - 2) / spread * (1 + lag) / (1 - lag)) ** 0.5
+    uncertainty = max(error, _GRANULE_BYTES / _N_BUCKETS)
+    return _Trend(
+        bytes_per_s=slope / width_s,
+        uncertainty=uncertainty / width_s,
+        shape=_why_no_leak(at, smooth, slope, uncertainty, base),
+        last_bytes=smooth[-1],
+        middle_bytes=middle + slope * (mean_at - middle_at),
+    )
+
+
+def _why_no_leak(at: list[float], smooth: list[float], slope: float, uncertainty: float, base: float) -> str:
+    """Say "" when the envelope rose as a leak does: enough, surely, all the way, evenly, from what it held before."""
+    gain = slope * (at[-1] - at[0])
+    if gain < _LEAST_GAIN_BYTES:
+        return "too little"
+    if slope < _SURENESS * uncertainty:
+        return "not sure"
+    highest, drop = smooth[0], 0.0
+    for used in smooth:
+        highest = max(highest, used)
+        drop = max(drop, highest - used)
+    if drop > _LARGEST_DROP * gain:
+        return "falls"
+    if max(after - before for before, after in pairwise(smooth)) > _LARGEST_STEP * gain:
+        return "a step"
+    half = len(at) // 2
+    early, late = _median_slope(at[:half], smooth[:half]), _median_slope(at[half:], smooth[half:])
+    if late < _LEAST_LATE * early:
+        return "flattens"
+    if early < _LEAST_EARLY * late:
+        return "has only begun"
+    if smooth[0] < base * gain:
+        return "is being loaded"
+    return ""
+
+
+def _median_slope(at: list[float], used: list[float]) -> float:
+    """Theil and Sen's: the median of the slopes between all pairs."""
+    return median((used[j] - used[i]) / (at[j] - at[i]) for i in range(len(at)) for j in range(i + 1, len(at)))
+
+
+def _smoothed(used: list[float]) -> list[float]:
+    """The median of each with its neighbours, so that one odd bucket (an evaluation, a pause) is not seen at all.
+
+    The ends by Tukey's rule: the median of the end, its neighbour, and where the line through the next two leads.
+    """
+    inner = [median(used[i - 1 : i + 2]) for i in range(1, len(used) - 1)]
+    first = median((used[0], inner[0], 3 * inner[0] - 2 * inner[1]))
+    last = median((used[-1], inner[-1], 3 * inner[-1] - 2 * inner[-2]))
+    return [first, *inner, last]
