@@ -1,7 +1,7 @@
 """What the exporter knows at one moment: every GPU with its last reading, and each process with what it is part of.
 
-Values that the sampler makes and ``collect`` turns into metrics. They never change once made, so that a scrape reads one
-moment while the next is being sampled.
+Values that the sampler makes and ``collect`` turns into metrics. They never change once made, so that a scrape reads
+one moment while the next is being sampled.
 """
 
 from __future__ import annotations
