@@ -17,9 +17,10 @@ import uvicorn
 from flask import Flask, Response, jsonify, request
 
 from bench.deliveries import PATH
+from remediator.listening.head import HeadDeadline
 from remediator.settings import AuthSettings, Role, Settings, TokenSettings
 from remediator.web.auth import EXTENSION, Authenticator, needs
-from remediator.web.door import Door, HeadDeadline
+from remediator.web.door import Door
 from remediator.web.server import COLLECT_AFTER
 
 

@@ -24,9 +24,9 @@ from flask import current_app, g, request
 from werkzeug.exceptions import UnsupportedMediaType
 
 from remediator.errors import ForbiddenError, SettingsError, UnauthenticatedError
+from remediator.listening.stamp import Stamp, stamp_of
 from remediator.settings import Role, Settings, is_loopback, read_secret_file
 from remediator.telemetry import add_secrets, get_logger
-from remediator.web.stamp import Stamp, stamp_of
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -8,26 +8,24 @@ then no connection), what is being answered is finished, then the engine stops. 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
-import resource
 import signal
-import socket
 import threading
-from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 import uvicorn
 
-from remediator.errors import SettingsError, StoreError
+from remediator.errors import StoreError
+from remediator.listening.address import BACKLOG, QuietServer, bind, raise_file_limit
+from remediator.listening.head import HeadDeadline
+from remediator.listening.loop_errors import LoopErrors
+from remediator.listening.tls import RenewedCertificate
 from remediator.settings import Settings
 from remediator.telemetry import get_logger
 from remediator.web.app import create_app
 from remediator.web.auth import Authenticator
-from remediator.web.door import Door, HeadDeadline
-from remediator.web.loop_errors import LoopErrors
-from remediator.web.tls import RenewedCertificate
+from remediator.web.door import Door
 
 if TYPE_CHECKING:
     from remediator.app import App
@@ -39,11 +37,6 @@ _log = get_logger(__name__)
 _KEEP_ALIVE_S = 310
 # For answers under way at a stop; a commit takes milliseconds, and the engine's own grace comes after it.
 _LAST_ANSWERS_S = 5
-# Connections that the kernel holds until they are accepted: after an outage they come by the hundred, and one that is
-# refused waits for Alertmanager's next try. The kernel cuts it to its own limit (net.core.somaxconn).
-_BACKLOG = 2048
-# Who takes nothing of an answer for so long will not, and is cut off; an idle connection, with nothing to take, is not.
-_UNREAD_MS = 15_000
 # Python looks for garbage in circles after every 700 new objects, which one delivery makes, and holds everything up: at
 # 300 deliveries a second the slowest hundredth then waits 70 ms for its answer, and so 10 ms. Nearly all garbage goes
 # without it.
@@ -58,7 +51,7 @@ def serve(app: App) -> None:
         StoreError: from ``app.start``.
     """
     with _Listening(app, app.settings.listen_port) as listening:
-        _raise_file_limit()
+        raise_file_limit()
         gc.set_threshold(*COLLECT_AFTER)
         app.start()
         try:
@@ -118,14 +111,6 @@ class Running:
         self.stop()
 
 
-class _Server(uvicorn.Server):
-    """uvicorn without its own signals."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
 class _Listening:
     """A bound address and the server on it."""
 
@@ -136,8 +121,8 @@ class _Listening:
         authenticator = Authenticator(settings)
         flask_app = create_app(app, authenticator=authenticator, draining=self._draining)
         self._door = Door(flask_app, authenticator=authenticator, max_body=settings.max_body)
-        self._server = _Server(_uvicorn_config(self._door, settings))
-        self._socket = _bind(settings.listen_host, port)
+        self._server = QuietServer(_uvicorn_config(self._door, settings))
+        self._socket = bind(settings.listen_host, port)
         self._loop: asyncio.AbstractEventLoop | None = None
         self.is_running = threading.Event()
         host, bound_port = self._socket.getsockname()[:2]
@@ -208,35 +193,11 @@ def _uvicorn_config(door: Door, settings: Settings) -> uvicorn.Config:
         # The peer is who connected: a header could claim anything.
         proxy_headers=False,
         server_header=False,
-        backlog=_BACKLOG,
+        backlog=BACKLOG,
         timeout_keep_alive=_KEEP_ALIVE_S,
         timeout_graceful_shutdown=_LAST_ANSWERS_S,
     )
     config.load()
-    certificate = RenewedCertificate.of(settings)
+    certificate = RenewedCertificate.of(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
     config.ssl = certificate.context if certificate else None
     return config
-
-
-def _bind(host: str, port: int) -> socket.socket:
-    try:
-        if host:
-            family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-            bound = socket.create_server((str(address[0]), port), family=family, backlog=_BACKLOG)
-        else:
-            bound = socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=_BACKLOG)
-    except OSError as error:
-        raise SettingsError(f"cannot listen on {host}:{port}: {error.strerror}; see the setting listen") from error
-    # What is accepted inherits it. asyncio sets it only on sockets whose protocol it sees, which these hide: each
-    # answer (head and body, two writes) would then wait 40 ms for the other side's delayed acknowledgement.
-    bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    # asyncio waits without end for who takes nothing of an answer, and keeps the descriptor.
-    bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNREAD_MS)
-    return bound
-
-
-def _raise_file_limit() -> None:
-    """Each idle connection holds a descriptor; systemd gives 1024 unless asked, and allows far more."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

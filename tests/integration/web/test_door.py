@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from remediator.errors import DecodeError, StoreUnavailableError
-from remediator.web.door import LONG_BODY, Door, HeadDeadline
+from remediator.listening.head import HeadDeadline
+from remediator.web.door import LONG_BODY, Door
 
 URL = "/api/v1/alertmanager"
 BODY = b'{"version":"4","alerts":[]}'

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from remediator.errors import SettingsError
-from remediator.settings import Settings
+from remediator.listening.stamp import Stamp, stamp_of
 from remediator.telemetry import get_logger
-from remediator.web.stamp import Stamp, stamp_of
 
 _log = get_logger(__name__)
 
@@ -45,15 +44,13 @@ class RenewedCertificate:
         self.context: ssl.SSLContext = _Newest(self._look_again)
 
     @classmethod
-    def of(cls, settings: Settings) -> RenewedCertificate | None:
-        """None where plain HTTP is served.
+    def of(cls, cert: Path | None, key: Path | None, client_ca: Path | None) -> RenewedCertificate | None:
+        """None where plain HTTP is served: without certificate or key.
 
         Raises:
             SettingsError: as for the class.
         """
-        if settings.tls_cert is None or settings.tls_key is None:
-            return None
-        return cls(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
+        return cls(cert, key, client_ca) if cert and key else None
 
     def _look_again(self) -> ssl.SSLContext:
         stamps = self._look()

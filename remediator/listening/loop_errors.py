@@ -18,7 +18,7 @@ SAY_AGAIN_S: Final = 10.0
 """How long the same trouble is not logged again."""
 
 _USED_UP: Final = {
-    errno.EMFILE: "the engine has no file descriptor left: see who holds connections (ss -tnp); LimitNOFILE raises it",
+    errno.EMFILE: "this process has no file descriptor left: see who holds connections (ss -tnp); LimitNOFILE raises it",
     errno.ENFILE: "the machine has no file descriptor left: see who holds them (lsof); sysctl fs.file-max raises it",
     errno.ENOBUFS: "the machine has no memory left for sockets",
     errno.ENOMEM: "the machine has no memory left",
@@ -40,4 +40,4 @@ class LoopErrors:
             return
         if loop.time() >= self._quiet_until.get(number, 0.0):
             self._quiet_until[number] = loop.time() + SAY_AGAIN_S
-            _log.error("no connection can be taken", problem=f"{_USED_UP[number]}; the engine goes on by itself")
+            _log.error("no connection can be taken", problem=f"{_USED_UP[number]}; it goes on by itself")

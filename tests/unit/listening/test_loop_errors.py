@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from remediator.web.loop_errors import SAY_AGAIN_S, LoopErrors
+from remediator.listening.loop_errors import SAY_AGAIN_S, LoopErrors
 
 
 class Loop:
