@@ -82,16 +82,31 @@ def labels_of(expression: str) -> SeriesLabels:
     Raises:
         ValueError: it cannot be read: no PromQL, or newer than the parser; the message says why, in its words.
     """
+    return _labels(_parse(expression))
+
+
+def gives_series(expression: str) -> bool:
+    """Whether an expression gives series with one value each: no number, no text, no range.
+
+    Raises:
+        ValueError: as ``labels_of``.
+    """
+    node = _parse(expression)
+    while type(node).__name__ in ("ParenExpr", "UnaryExpr"):
+        node = node.expr
+    return type(node).__name__ not in ("StringLiteral", "MatrixSelector", "SubqueryExpr") and not _is_number(node)
+
+
+def _parse(expression: str) -> Any:
     if len(expression) > MAX_LENGTH or _depth(expression) > MAX_DEPTH or _n_operators(expression) > MAX_OPERATORS:
         raise ValueError("it is too long to be looked at")
-    # Only `check --rules` needs it: every other command starts without it.
+    # Few commands need it: all others start without it.
     import promql_parser
 
     try:
-        parsed = promql_parser.parse(expression)
+        return promql_parser.parse(expression)
     except ValueError as error:
         raise ValueError(" ".join(str(error).split())) from error
-    return _labels(parsed)
 
 
 _TEXT_OR_COMMENT = re.compile(r""""(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|`[^`]*`|#[^\n]*""", re.DOTALL)
