@@ -1,8 +1,8 @@
 """What every test can use; and the rule about real parts.
 
-A test that needs a real part bears its mark (``docker``, ``alertmanager``, ``system``) and is skipped, with the reason,
-where the part is absent. ``REMEDIATOR_REQUIRE=docker,alertmanager,system`` turns each such skip into a failure, so that
-a run that is meant to prove something cannot turn green by skipping.
+A test that needs a real part bears its mark (``docker``, ``alertmanager``, ``nvml``, ``system``) and is skipped, with
+the reason, where the part is absent. ``REMEDIATOR_REQUIRE=docker,alertmanager,nvml,system`` turns each such skip into a
+failure, so that a run that is meant to prove something cannot turn green by skipping.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ hypothesis.settings.load_profile("remediator")
 
 pytest_plugins = ["conftest_realparts", "conftest_docker"]
 
-PARTS = frozenset({"docker", "alertmanager", "system"})
+PARTS = frozenset({"docker", "alertmanager", "nvml", "system"})
 """The marks that stand for real parts."""
 
 

@@ -1,4 +1,4 @@
-"""Fixtures that give tests a real Prometheus and real Alertmanagers. A plugin of ``conftest.py``.
+"""Fixtures that give tests a real Prometheus, real Alertmanagers and a GPU driver. A plugin of ``conftest.py``.
 
 What is not installed skips the test with the reason, or fails it where ``REMEDIATOR_REQUIRE`` names it.
 """
@@ -15,6 +15,7 @@ import pytest
 
 from realparts.alertmanager import Alertmanager, Version, find_binary, make_pair, webhook_config
 from realparts.loopback import MetricsPage, WebhookReceiver
+from realparts.nvml import FakeDriver, load_here
 from realparts.prometheus import Prometheus, find_program
 
 
@@ -184,3 +185,15 @@ def metrics_page() -> Iterator[MetricsPage]:
     """A Prometheus target on a real socket, with a page that the test writes."""
     with MetricsPage() as page:
         yield page
+
+
+@pytest.fixture
+def fake_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
+    """A driver of 8 idle GPUs, for this process, and for those that are started with ``fake_driver.env``."""
+    try:
+        load_here()
+    except (FileNotFoundError, subprocess.CalledProcessError) as error:
+        do_without("nvml", str(error))
+    driver = FakeDriver(tmp_path / "driver")
+    monkeypatch.setenv("FAKE_NVML", str(driver.folder))
+    return driver
