@@ -22,10 +22,10 @@ check:  ## format, lint, types, import layers, unit tests (a minute; needs only 
 	$(PY) -c 'from importlinter.cli import lint_imports_command; lint_imports_command()'
 	$(PY) -m pytest -q tests/unit tests/shape
 
-test:  ## all tests, on a real Docker engine, Prometheus and Alertmanager (PYTEST="-k restart" adds arguments)
+test:  ## all tests, on a real Docker engine, Prometheus and Alertmanager, and a GPU driver without a GPU (PYTEST="-k restart" adds arguments)
 	@$(SETUP) tests
 	@PYTHONPATH=tests $(PY) -m realparts.alertmanager
-	REMEDIATOR_REQUIRE=docker,alertmanager,system $(PY) -m pytest -q -n 4 --dist loadfile --no-loadscope-reorder $(PYTEST)
+	REMEDIATOR_REQUIRE=docker,alertmanager,nvml,system $(PY) -m pytest -q -n 4 --dist loadfile --no-loadscope-reorder $(PYTEST)
 
 soak:  ## what takes hours to believe: 200 kills, an hour of load, whole storms, long stories and fuzzing (SOAK="--only kills" adds arguments)
 	@$(SETUP) tests

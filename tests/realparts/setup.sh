@@ -4,7 +4,8 @@
 #   setup.sh python   .venv with the project and its development tools, at the versions of constraints.txt
 #   setup.sh parts    the real parts of the demo too: Docker engine, Prometheus, Alertmanager, busybox
 #   setup.sh tests    what only the tests want, too: strace (is every answer synced?), haproxy (the Docker socket proxy), faketime
-#                     (a clock that jumps), and curl and sqlite3 (commands that the pages in docs/ show)
+#                     (a clock that jumps), curl and sqlite3 (commands that the pages in docs/ show), and a C compiler (the GPU
+#                     driver without a GPU)
 #   setup.sh lock     constraints.txt anew: the newest versions that fit pyproject.toml, without index addresses
 #
 # As root on a Debian-like machine both install Debian packages where something is missing; anybody else is told what
@@ -104,6 +105,11 @@ static_busybox() {
     busybox=$(command -v busybox) && ! ldd "$busybox" >/dev/null 2>&1
 }
 
+# A compiler without the C library's headers compiles nothing: Debian's gcc only recommends them.
+can_compile() {
+    echo '#include <stdio.h>' | gcc -x c -fsyntax-only - >/dev/null 2>&1
+}
+
 set_up_parts() {
     local missing=() tool
     export PATH="$PATH:/usr/sbin:/sbin"
@@ -118,7 +124,11 @@ set_up_parts() {
     { command -v prometheus && command -v promtool; } >/dev/null || missing+=(prometheus)
     { command -v prometheus-alertmanager && command -v amtool; } >/dev/null || missing+=(prometheus-alertmanager)
     for tool in "$@"; do
-        command -v "$tool" >/dev/null || missing+=("$tool")
+        if [ "$tool" = gcc ]; then
+            can_compile || missing+=(gcc libc6-dev)
+        else
+            command -v "$tool" >/dev/null || missing+=("$tool")
+        fi
     done
     if [ ${#missing[@]} -gt 0 ]; then apt_install "${missing[@]}"; fi
 }
@@ -143,7 +153,7 @@ parts)
     ;;
 tests)
     set_up_python
-    set_up_parts strace haproxy faketime curl sqlite3
+    set_up_parts strace haproxy faketime curl sqlite3 gcc
     ;;
 lock) lock ;;
 *) die "usage: setup.sh python|parts|tests|lock" ;;

@@ -53,7 +53,7 @@ def run(folder: Path, require: str) -> subprocess.CompletedProcess[str]:
         ("", "3 skipped, 1 xfailed"),
         ("alertmanager", "3 skipped, 1 xfailed"),
         ("docker", "1 skipped, 1 xfailed, 2 errors"),
-        ("docker,alertmanager,system", "1 skipped, 1 xfailed, 2 errors"),
+        ("docker,alertmanager,nvml,system", "1 skipped, 1 xfailed, 2 errors"),
     ],
 )
 def test_skip_when_its_part_is_required_then_it_is_a_failure(tmp_path: Path, require: str, summary: str) -> None:
