@@ -28,6 +28,7 @@ from remediator.errors import RemediatorError, SettingsError, StoreError, Unreac
 
 COMMANDS = {
     "serve": "Run the engine.",
+    "exporter": "Export the GPUs of this host as Prometheus metrics.",
     "check": "Load settings, playbooks and policies; print every problem.",
     "doctor": "Try everything the engine needs, change nothing, say what to mend.",
     "replay": "Decide last week's alerts anew with other playbooks, and compare.",
@@ -50,6 +51,7 @@ COMMANDS = {
     "incident": "What happened to an alert and what was done, as one timeline.",
     "audit": "Read, verify and export the audit log.",
     "actions": "What actions there are and the params they take.",
+    "rules": "Make rules of Prometheus from a file of thresholds.",
     "schema": "JSON Schema of playbooks, policies, tests and settings.",
 }
 """Every command and its line in the help. The module and the click command in it bear the command's name."""

@@ -228,7 +228,8 @@ def _signal_rules(signal: Signal) -> Iterator[Rule]:
             "alert": signal.alert,
             "expr": _alert(signal, grade),
             **({"for": print_duration(grade.hold)} if grade.hold else {}),
-            "labels": {"severity": grade.severity.value},
+            # The second says which entry's number it is; and two entries for one alert would else be one rule twice.
+            "labels": {"severity": grade.severity.value, "threshold": signal.name},
             "annotations": dict(signal.annotations),
         }
 
@@ -266,7 +267,8 @@ def _alert(signal: Signal, grade: Grade) -> str:
         not_back = f"{series} {operator} {_number(end)}"
     expression = beyond
     if grade.clears:
-        fires = f'ALERTS{{alertname="{signal.alert}", severity="{grade.severity}", alertstate="firing"}}'
+        which = f'alertname="{signal.alert}", severity="{grade.severity}", threshold="{signal.name}"'
+        fires = f'ALERTS{{{which}, alertstate="firing"}}'
         expression = f"{beyond}\nor\n(\n{_indented(not_back)}\n    and on ({by})\n  {fires}\n)"
     if signal.unless:
         expression = f"(\n{_indented(expression)}\n)\n  unless on ({by})\n{_operand(signal.unless)}"
@@ -275,7 +277,7 @@ def _alert(signal: Signal, grade: Grade) -> str:
         # The last part is for a GPU that this series does not know: its alert has no workload, and is there.
         known = f"({INFO} or {on} group by ({', '.join(GPU)}) {_in_brackets(signal.series)})"
         labels = ", ".join(WORKLOAD_LABELS)
-        expression = f"(\n{_indented(expression)}\n)\n  * {on} group_left ({labels})\n{known}"
+        expression = f"(\n{_indented(expression)}\n)\n  * {on}\n    group_left ({labels})\n{known}"
     return expression
 
 

@@ -376,7 +376,7 @@ def _default_by(keys: SignalKeys, path: Path, problems: Problems) -> tuple[str, 
 
 
 _LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_OF_ALERTS = frozenset({"alertname", "alertstate", "severity", "__name__"})
+_OF_ALERTS = frozenset({"alertname", "alertstate", "severity", "threshold", "__name__"})
 
 
 def _check_by(by: tuple[str, ...], keys: SignalKeys, grades: list[Grade], path: Path, problems: Problems) -> None:
