@@ -36,31 +36,37 @@ _LONGEST_TOOTH_S = 3600.0
 _HISTORY_LEVEL = 4
 """Of 8-minute buckets: their 160 minutes hold the hour before a window of 40."""
 _N_HISTORY = 9
-"""Its buckets before a window that must be known: 72 minutes, a tooth and its neighbours."""
-_FIRST_RECORD_LEVEL = 1
+"""Its buckets before a window that must be known: 72 minutes, the longest tooth and a bit."""
+_FIRST_CALM_LEVEL = 1
 """20 minutes: an evaluation that builds up its memory for 10 is no leak."""
-_URGENT_S = 45 * 60.0
-"""Full sooner than this is called at once: 15 minutes for whoever acts, 30 for the alert to come and be acted on."""
+_URGENT_S = 30 * 60.0
+"""Full sooner than this is called without waiting for an hour: 15 minutes for the alert to come, 15 to act on it."""
 
 _LEAST_GAIN_BYTES = 64 * MIB
 """In one window. Three of the 20 MiB segments that caching allocators take: with fewer, one odd batch is a slope."""
+_LEAST_GAIN_OF_TEETH = 0.03
+"""And of the window's largest fall: where a sample hits the bottom of a tooth is chance, of about this share."""
 _GRANULE_BYTES = 2 * MIB
 """What the driver hands out at a time: no slope is known better than one of them in a window."""
 _SURENESS = 2.0
 """The slope must be so many times its uncertainty, which is two standard errors already: many windows are looked at."""
-_LARGEST_DROP = 0.3
-"""Of the gain: what the envelope may fall below its highest so far. A tooth falls by all that it gained."""
 _LARGEST_STEP = 0.35
 """Of the gain: what one bucket may add. A step, or two or three of them, is no slope."""
-_LEAST_LATE = 0.7
+_LEAST_QUARTER = 0.4
+"""Of a quarter of the gain: what the envelope must gain in the window's first quarter, and in its last. A tooth of up
+to an hour leaves the first quarter of 80 minutes flat; what has ended leaves the last."""
+_LEAST_LATE = 0.8
 """Slope of the later half over that of the earlier: what flattens below this is warming up."""
-_LEAST_EARLY = 0.3
-"""Slope of the earlier half over that of the later: what has only begun to grow has not grown for the whole window."""
-_BASE_LONG, _BASE_SHORT = 0.5, 2.0
-"""Used at the window's start, over the gain: what multiplies within a window is being loaded. Linear loads are told
-for 1.5 windows (2 hours) by the long levels and for 3 windows (30 minutes and more) by the short ones."""
-_NEW_GROUND = 0.5
-"""How far above its earlier maximum a record must be, over the range that it moved in before: teeth differ."""
+_BASE_LONG, _BASE_CALM, _BASE_URGENT = 0.5, 1.0, 7.0
+"""Used at the window's start, over the gain: what multiplies within a window is being loaded. Even loads are told for
+1.5 windows (2 hours) by the long levels, and where it is urgent for 8 (70 minutes and more)."""
+_NEW_GROUND = 1.0
+"""How far above its earlier maximum the memory must be, over the largest fall that it made before: teeth differ."""
+_CALM = 0.9
+"""The hour before a short window must have grown more slowly than this share of its slope: else it slows down (a
+warm-up), or has gone on for so long that a long level knows."""
+_EASE = 0.5
+"""What is called a leak stays one while it meets this share of what it took to become one: or it would come and go."""
 _STOPPED = 0.5
 """A slope that even at its upper end is below this share of a longer level's says: that was so, and has ended."""
 
@@ -91,12 +97,14 @@ class _Trend:
     Attributes:
         bytes_per_s, uncertainty: as in ``Growth``.
         shape: "" = it rose as a leak does; else why it did not, for tests and people.
+        base: used at its start, over the gain.
         last_bytes, middle_bytes: of the envelope.
     """
 
     bytes_per_s: float
     uncertainty: float
     shape: str
+    base: float
     last_bytes: float
     middle_bytes: float
 
@@ -113,7 +121,17 @@ class _Bucket:
 class _Level:
     """Buckets of one width: the full ones of a window, the one that is being filled, and what the window says."""
 
-    __slots__ = ("filling", "full", "is_long", "is_new_ground", "trend", "was_steady", "width_s", "window_s")
+    __slots__ = (
+        "filling",
+        "full",
+        "has_held",
+        "is_long",
+        "is_new_ground",
+        "trend",
+        "was_calm",
+        "width_s",
+        "window_s",
+    )
 
     def __init__(self, width_s: float) -> None:
         self.width_s = width_s
@@ -122,8 +140,8 @@ class _Level:
         self.full: deque[_Bucket] = deque(maxlen=_N_BUCKETS)
         self.filling: _Bucket | None = None
         self.trend: _Trend | None = None
-        self.was_steady = False
-        self.is_new_ground = False
+        self.has_held = False
+        self.is_new_ground = self.was_calm = False
 
     def put(self, bucket: _Bucket) -> _Bucket | None:
         """Take in a bucket of this width, or a part of one; give the one before it if that is full now."""
@@ -153,21 +171,24 @@ class _Level:
 
     def judge(self, history: _Level) -> None:
         """Fit the line anew."""
-        self.was_steady = self.trend is not None and not self.trend.shape
+        was_steady = self.trend is not None and not self.trend.shape
         window = self.window()
-        base = _BASE_LONG if self.is_long else _BASE_SHORT
-        self.trend = fit([(b.index, b.least) for b in window], self.width_s, base) if window else None
-        self.is_new_ground = self.trend is not None and self._rose_to_new_ground(self.trend, history)
+        self.trend = fit(window, self.width_s, _EASE if self.has_held else 1.0)
+        self.is_new_ground = self.was_calm = False
+        self.has_held = was_steady and self.trend is not None and not self.trend.shape
+        if self.trend is not None and not self.is_long:
+            self._compare(self.trend, history)
 
-    def _rose_to_new_ground(self, trend: _Trend, history: _Level) -> bool:
+    def _compare(self, trend: _Trend, history: _Level) -> None:
         """Whether all that was used in the hour before the window, tops of teeth included, is left behind."""
         start_s = (self.full[-1].index + 1) * self.width_s - self.window_s
         last = int(start_s // history.width_s)
         before = [bucket for bucket in history.full if last - _N_HISTORY <= bucket.index < last]
-        if len(before) < _N_HISTORY:
-            return False
-        most, least = max(bucket.most for bucket in before), min(bucket.least for bucket in before)
-        return trend.last_bytes - most >= max(_LEAST_GAIN_BYTES, _NEW_GROUND * (most - least))
+        most = max((bucket.most for bucket in before), default=0)
+        self.is_new_ground = trend.last_bytes - most >= max(_LEAST_GAIN_BYTES, _NEW_GROUND * _largest_fall(before))
+        if len(before) == _N_HISTORY:
+            grew = (before[-1].least - before[0].least) / (history.width_s * (_N_HISTORY - 1))
+            self.was_calm = grew < _CALM * trend.bytes_per_s
 
 
 class GrowthWatch:
@@ -226,7 +247,7 @@ class GrowthWatch:
         most = max(bucket.most for bucket in window)
         for level in self._levels[1:]:
             if level.trend is not None and not level.trend.shape and most < level.trend.middle_bytes:
-                level.trend, level.was_steady = None, False
+                level.trend, level.has_held = None, False
 
     def growth(self, at_s: float, free_bytes: int | None) -> Growth | None:
         """How it grows now; None: seen too shortly to say, or not seen for a whole first window.
@@ -253,13 +274,15 @@ class GrowthWatch:
 
     def _leaks(self, level: _Level, free_bytes: int | None) -> bool:
         trend = level.trend
-        if trend is None or trend.shape or not level.was_steady:
+        if trend is None or trend.shape or not level.has_held:
             return False
         if level.is_long:
-            return not self._has_stopped(level, trend)
-        if free_bytes is not None and free_bytes < trend.bytes_per_s * _URGENT_S:
-            return True
-        return level.is_new_ground and level.width_s >= self._levels[_FIRST_RECORD_LEVEL].width_s
+            return trend.base >= _BASE_LONG and not self._has_stopped(level, trend)
+        if not level.is_new_ground:
+            return False
+        is_urgent = free_bytes is not None and free_bytes < trend.bytes_per_s * _URGENT_S
+        is_after_calm = level.was_calm and level.width_s >= self._levels[_FIRST_CALM_LEVEL].width_s
+        return (is_urgent and trend.base >= _BASE_URGENT) or (is_after_calm and trend.base >= _BASE_CALM)
 
     def _has_stopped(self, level: _Level, trend: _Trend) -> bool:
         """Whether a shorter level, long enough for all teeth, says that the growth has ended since."""
@@ -280,27 +303,25 @@ class GrowthWatch:
         return found
 
 
-def fit(envelope: Sequence[tuple[int, int]], width_s: float, base: float) -> _Trend | None:
-    """The line through an envelope: Theil and Sen's slope, which a few odd buckets do not move.
+def fit(window: Sequence[_Bucket], width_s: float, ease: float = 1.0) -> _Trend | None:
+    """The line through the lower envelope: Theil and Sen's slope, which a few odd buckets do not move.
 
     The uncertainty is two standard errors of a least squares slope with the residuals about that line, widened by
     their autocorrelation: neighbouring buckets share segments and teeth, and are fewer observations than they look.
 
     Args:
-        envelope: (index of the bucket, least used in bytes), ascending; buckets may be missing.
+        window: its buckets, by index; some may be missing.
         width_s: of a bucket.
-        base: what must have been used at the start, over the gain.
+        ease: 1 to become a leak, less to stay one.
 
     Returns:
         None where too few buckets, or too short a part of the window, were seen.
     """
-    if len(envelope) < _N_NEEDED or envelope[-1][0] - envelope[0][0] < _N_BUCKETS - 2:
+    if len(window) < _N_NEEDED or window[-1].index - window[0].index < _N_BUCKETS - 2:
         return None
-    at = [float(index) for index, _ in envelope]
-    smooth = _smoothed([float(least) for _, least in envelope])
-    slope = _median_slope(at, smooth)
-    middle_at, middle = median(at), median(smooth)
-    residuals = [used - slope * when for when, used in zip(at, smooth, strict=True)]
+    at, used = _envelope([(bucket.index, bucket.least) for bucket in window])
+    slope = _median_slope(at, used)
+    residuals = [least - slope * when for when, least in zip(at, used, strict=True)]
     centre = sum(residuals) / len(residuals)
     residuals = [residual - centre for residual in residuals]
     squares = sum(residual * residual for residual in residuals)
@@ -310,52 +331,65 @@ def fit(envelope: Sequence[tuple[int, int]], width_s: float, base: float) -> _Tr
     lag = min(max(lag, 0.0), 0.8)  # beyond that so few points cannot tell it from a trend
     error = 2 * (squares / (len(at) - 2) / spread * (1 + lag) / (1 - lag)) ** 0.5
     uncertainty = max(error, _GRANULE_BYTES / _N_BUCKETS)
+    gain = used[-1] - used[0]
+    least_gain = max(_LEAST_GAIN_BYTES, _LEAST_GAIN_OF_TEETH * _largest_fall(window))
     return _Trend(
         bytes_per_s=slope / width_s,
         uncertainty=uncertainty / width_s,
-        shape=_why_no_leak(at, smooth, slope, uncertainty, base),
-        last_bytes=smooth[-1],
-        middle_bytes=middle + slope * (mean_at - middle_at),
+        shape=_why_no_leak(at, used, slope, uncertainty, least_gain, ease),
+        base=used[0] / gain if gain else 0.0,
+        last_bytes=used[-1],
+        middle_bytes=used[len(used) // 2],
     )
 
 
-def _why_no_leak(at: list[float], smooth: list[float], slope: float, uncertainty: float, base: float) -> str:
-    """Say "" when the envelope rose as a leak does: enough, surely, all the way, evenly, from what it held before."""
-    gain = slope * (at[-1] - at[0])
-    if gain < _LEAST_GAIN_BYTES:
+def _envelope(lows: Sequence[tuple[int, int]]) -> tuple[list[int], list[int]]:
+    """When, and what the process never went below from then on: what it has not given back.
+
+    Teeth, dips and pauses of any length are below it, but for the last: while that one still rises, its rise is kept
+    by nothing yet. So the envelope ends at the last low, where there is one in the last third of the window.
+    """
+    for end in range(len(lows) - 1, _N_NEEDED - 1, -1):
+        if lows[end][1] < lows[end - 1][1]:
+            lows = lows[: end + 1]
+            break
+    at, used = [index for index, _ in lows], [least for _, least in lows]
+    for i in range(len(used) - 2, -1, -1):
+        used[i] = min(used[i], used[i + 1])
+    return at, used
+
+
+def _why_no_leak(
+    at: list[int], used: list[int], slope: float, uncertainty: float, least_gain: float, ease: float
+) -> str:
+    """Say "" when the envelope rose as a leak does: enough, surely, evenly, and from the first to the last."""
+    gain = used[-1] - used[0]
+    if gain < ease * least_gain:
         return "too little"
-    if slope < _SURENESS * uncertainty:
+    if slope < ease * _SURENESS * uncertainty:
         return "not sure"
-    highest, drop = smooth[0], 0.0
-    for used in smooth:
-        highest = max(highest, used)
-        drop = max(drop, highest - used)
-    if drop > _LARGEST_DROP * gain:
-        return "falls"
-    if max(after - before for before, after in pairwise(smooth)) > _LARGEST_STEP * gain:
+    if max(after - before for before, after in pairwise(used)) * ease > _LARGEST_STEP * gain:
         return "a step"
-    half = len(at) // 2
-    early, late = _median_slope(at[:half], smooth[:half]), _median_slope(at[half:], smooth[half:])
-    if late < _LEAST_LATE * early:
-        return "flattens"
-    if early < _LEAST_EARLY * late:
+    quarter, half = len(at) // 4, len(at) // 2
+    if used[quarter] - used[0] < ease * _LEAST_QUARTER * gain / 4:
         return "has only begun"
-    if smooth[0] < base * gain:
-        return "is being loaded"
+    if used[-1] - used[-1 - quarter] < ease * _LEAST_QUARTER * gain / 4:
+        return "has ended"
+    if _median_slope(at[half:], used[half:]) < ease * _LEAST_LATE * _median_slope(at[:half], used[:half]):
+        return "flattens"
     return ""
 
 
-def _median_slope(at: list[float], used: list[float]) -> float:
+def _largest_fall(buckets: Sequence[_Bucket]) -> int:
+    """From the most used in any bucket to the least in a later one: how tall its teeth are."""
+    most = buckets[0].most if buckets else 0
+    fall = 0
+    for bucket in buckets:
+        fall = max(fall, most - bucket.least)
+        most = max(most, bucket.most)
+    return fall
+
+
+def _median_slope(at: Sequence[int], used: Sequence[int]) -> float:
     """Theil and Sen's: the median of the slopes between all pairs."""
     return median((used[j] - used[i]) / (at[j] - at[i]) for i in range(len(at)) for j in range(i + 1, len(at)))
-
-
-def _smoothed(used: list[float]) -> list[float]:
-    """The median of each with its neighbours, so that one odd bucket (an evaluation, a pause) is not seen at all.
-
-    The ends by Tukey's rule: the median of the end, its neighbour, and where the line through the next two leads.
-    """
-    inner = [median(used[i - 1 : i + 2]) for i in range(1, len(used) - 1)]
-    first = median((used[0], inner[0], 3 * inner[0] - 2 * inner[1]))
-    last = median((used[-1], inner[-1], 3 * inner[-1] - 2 * inner[-2]))
-    return [first, *inner, last]
