@@ -250,19 +250,8 @@ class Nvml:
         """See ``GpuReader``."""
         self._start()
         with self._asking() as nvml:
-            try:
-                n_devices = nvml.nvmlDeviceGetCount()
-            except nvml.NVMLError as error:
-                self._driver_failed(error)
-            listed: dict[tuple[str, str], _Held] = {}
-            for index in range(n_devices):
-                try:
-                    found = self._list(nvml, index)
-                except GpuLostError:
-                    continue
-                listed.update({(held.device.uuid, held.device.mig_id): held for held in found})
-            self._held = listed
-            return tuple(held.device for held in listed.values())
+            self._held = self._list(nvml)
+            return tuple(held.device for held in self._held.values())
 
     def read(self, device: GpuDevice) -> GpuReading:
         """See ``GpuReader``."""
@@ -303,7 +292,10 @@ class Nvml:
             nvml.nvmlInit()
         except nvml.NVMLError as error:
             self._driver_failed(error)
-        self._is_open, self._is_started, self._started_at = True, True, time.monotonic()
+        self._is_open, self._started_at = True, time.monotonic()
+        # Here, so that nobody who reads finds a GPU missing only because it was not listed again yet.
+        self._held = self._list(nvml)
+        self._is_started = True
 
     def _wait_for_start(self) -> None:
         if not self._state.wait_for(lambda: not self._is_starting, timeout=START_S):
@@ -327,7 +319,20 @@ class Nvml:
 
     # -- asking --------------------------------------------------------------------------------------------------------
 
-    def _list(self, nvml: Any, index: int) -> list[_Held]:
+    def _list(self, nvml: Any) -> dict[tuple[str, str], _Held]:
+        """What can be named now. Raises ``GpuDriverError``."""
+        try:
+            n_gpus = nvml.nvmlDeviceGetCount()
+        except nvml.NVMLError as error:
+            self._driver_failed(error)
+        listed: dict[tuple[str, str], _Held] = {}
+        for index in range(n_gpus):
+            with suppress(GpuLostError):
+                for held in self._list_gpu(nvml, index):
+                    listed[held.device.uuid, held.device.mig_id] = held
+        return listed
+
+    def _list_gpu(self, nvml: Any, index: int) -> list[_Held]:
         """The physical GPU of this index, and its instances. Raises ``GpuLostError`` for one that cannot be named."""
         nameless = GpuDevice(index=index, uuid="", name="")
         try:
@@ -386,7 +391,7 @@ class Nvml:
         questions = _OF_CUT_GPU if held.device.is_mig_enabled else _OF_GPU
         said = self._ask_all(nvml, held, questions)
         for what in _NEVER_CHANGES:
-            if what not in held.own:
+            if held.own.get(what) is None:
                 held.own[what] = self._ask(nvml, held, what)
         total, used, free, reserved = _memory(said["memory"])
         fields: Mapping[str, int | None] = said["fields"] or dict.fromkeys(_FIELDS)

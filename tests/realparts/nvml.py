@@ -173,7 +173,7 @@ class FakeDriver:
         Args:
             gpu: which, None = the driver as a whole.
             function: only this one, by its name in the library (``nvmlDeviceGetPowerUsage``), or ``field.82`` for one
-                field, or ``handle`` for giving out its handle; "" = all.
+                field; "" = all.
             mig: only this instance, by its slot.
         """
         self._put(_scope(gpu, mig) + (f".error.{function}" if function else ".error"), code)

@@ -244,7 +244,7 @@ int nvmlDeviceGetHandleByIndex_v2(uint index, Device **device) {
     ENTER(NULL);
     for (int gpu = 0; gpu < GPUS; gpu++)
         if (index_of(gpu) == (int)index) {
-            int code = enter("handle", &devices[start][gpu][0]);
+            int code = enter(__func__, &devices[start][gpu][0]);
             if (!code) *device = &devices[start][gpu][0];
             return code;
         }
