@@ -41,7 +41,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, InitSettingsSourc
 from remediator.core.action import TargetKind
 from remediator.core.playbook import LabelMap
 from remediator.core.policy import Fleet
-from remediator.core.units import DURATION_PATTERN, parse_duration
+from remediator.core.units import DURATION_PATTERN, parse_address, parse_duration
 from remediator.errors import SettingsError
 
 DEFAULT_CONFIG = Path("remediator.toml")
@@ -53,12 +53,12 @@ NOT_SETTINGS = frozenset(
         "REMEDIATOR_REQUIRE",
     }
 )
-TEST_PREFIX = "REMEDIATOR_TEST_"
+# Of the test suite, and of the GPU exporter, which has options and no settings.
+FOREIGN_PREFIXES = ("REMEDIATOR_TEST_", "REMEDIATOR_EXPORTER_")
 
 _SIZE = re.compile(r"(\d+)\s*(|B|KiB|MiB|GiB)")
 _SIZE_UNITS = {"": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _TOML_ERROR = re.compile(r"(.*) \(at line (\d+), column (\d+)\)", re.DOTALL)
-_HOST_PORT = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%\w]*\]|[^:\[\]\s]*):(?P<port>\d{1,5})")
 # Characters of a URL's path or query that can be a secret: shorter ones are words (/alerts), not to be struck out.
 _LONG_PART = 16
 # A comma or white space is a separator only before the next scheme: mailto URLs may have commas inside.
@@ -493,9 +493,7 @@ class Settings(BaseSettings):
     @field_validator("listen")
     @classmethod
     def _host_and_port(cls, value: str) -> str:
-        found = _HOST_PORT.fullmatch(value)
-        if found is None or int(found["port"]) > 65535:
-            raise ValueError("must be ADDRESS:PORT, as in 127.0.0.1:9095 or [::1]:9095")
+        parse_address(value)
         return value
 
     @field_validator("public_url")
@@ -526,12 +524,12 @@ class Settings(BaseSettings):
     @property
     def listen_host(self) -> str:
         """Address without brackets; "" means every interface."""
-        return self.listen.rpartition(":")[0].strip("[]")
+        return parse_address(self.listen)[0]
 
     @property
     def listen_port(self) -> int:
         """0 = any free one."""
-        return int(self.listen.rpartition(":")[2])
+        return parse_address(self.listen)[1]
 
     @property
     def has_auth(self) -> bool:
@@ -590,7 +588,7 @@ def load_settings(
     variables = {
         name: value
         for name, value in environ.items()
-        if name.startswith(PREFIX) and name not in NOT_SETTINGS and not name.startswith(TEST_PREFIX)
+        if name.startswith(PREFIX) and name not in NOT_SETTINGS and not name.startswith(FOREIGN_PREFIXES)
     }
     from_env = EnvSettingsSource(Settings)
     from_env.env_vars = {name.lower(): value for name, value in variables.items() if value}

@@ -134,8 +134,24 @@ def parse_percent(text: str) -> int:
     return int(text[:-1])
 
 
+_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.%\w]*\]|[^:\[\]\s]*):([0-9]{1,5})")
 _HOST_PORT = re.compile(r"([^:]*):[0-9]{1,5}")
 _BRACKETED = re.compile(r"\[([^\[\]]*)\](?::[0-9]{1,5})?")
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """An address to listen on: ``127.0.0.1:9095``, ``[::1]:9095``, ``:9095``.
+
+    Returns:
+        Host without brackets ("" = every address of this host), and port (0 = any free one).
+
+    Raises:
+        ValueError: not such an address; the text says what to write.
+    """
+    found = _ADDRESS.fullmatch(text)
+    if found is None or int(found[2]) > 65535:
+        raise ValueError("must be ADDRESS:PORT, as in 127.0.0.1:9095 or [::1]:9095")
+    return found[1].strip("[]"), int(found[2])
 
 
 def strip_port(text: str) -> str:

@@ -47,7 +47,7 @@ def bind(host: str, port: int) -> socket.socket:
         else:
             bound = socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=BACKLOG)
     except OSError as error:
-        raise SettingsError(f"cannot listen on {host}:{port}: {error.strerror}; see the setting listen") from error
+        raise SettingsError(f"cannot listen on {host}:{port}: {error.strerror}; choose another to listen on") from error
     # What is accepted inherits it. asyncio sets it only on sockets whose protocol it sees, which these hide: each
     # answer (head and body, two writes) would then wait 40 ms for the other side's delayed acknowledgement.
     bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -18,7 +18,7 @@ SAY_AGAIN_S: Final = 10.0
 """How long the same trouble is not logged again."""
 
 _USED_UP: Final = {
-    errno.EMFILE: "this process has no file descriptor left: see who holds connections (ss -tnp); LimitNOFILE raises it",
+    errno.EMFILE: "no file descriptor is left: see who holds connections (ss -tnp); LimitNOFILE raises it",
     errno.ENFILE: "the machine has no file descriptor left: see who holds them (lsof); sysctl fs.file-max raises it",
     errno.ENOBUFS: "the machine has no memory left for sockets",
     errno.ENOMEM: "the machine has no memory left",
