@@ -24,6 +24,7 @@ from remediator.cli import COMMANDS, EPILOG, cli
 from remediator.cli.actions import describe_action, needed
 from remediator.core.event import MEANING
 from remediator.core.units import print_duration
+from remediator.exporter.collect import FAMILIES
 from remediator.loading.schema import SchemaKind, json_schema
 from remediator.settings import PREFIX, Settings
 from remediator.telemetry import Metrics
@@ -193,6 +194,24 @@ def _metrics() -> Iterator[tuple[Any, str]]:
             yield family, labels
 
 
+def exporter_metrics_page() -> str:
+    """Every metric of the GPU exporter."""
+    lines = [
+        "# Metrics of the exporter",
+        "",
+        "What `remediator exporter` shows on `/metrics`. A value that the driver does not give is absent: never 0, never",
+        "an old one. `gpu`, `UUID`, `GPU_I_ID` and `GPU_I_PROFILE` are labels as the DCGM exporter writes them, the last",
+        'two `""` for a whole GPU; `model_name` is its `modelName`. `exported_*` is the pod that a process belongs to,',
+        "`container_name` its Docker container. Beside these there is `process_*`, of the exporter itself.",
+        "",
+    ]
+    rows = [
+        (f"`{family.name}`", family.kind, ", ".join(f"`{label}`" for label in family.labels), family.meaning)
+        for family in FAMILIES.values()
+    ]
+    return "\n".join([*lines, *_table(("metric", "type", "labels", "meaning"), rows), ""])
+
+
 def events_page() -> str:
     """Every event type."""
     lines = [
@@ -217,6 +236,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "cli.md": cli_page,
     "settings.md": settings_page,
     "metrics.md": metrics_page,
+    "exporter-metrics.md": exporter_metrics_page,
     "events.md": events_page,
 }
 
