@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -66,8 +66,10 @@ def engine() -> Iterator[Engine]:
 
 
 @contextmanager
-def names_of(engine: Engine, look_again_s: float = 1000.0) -> Iterator[DockerNames]:
-    names = DockerNames(engine, look_again_s=look_again_s)
+def names_of(
+    engine: Engine, look_again_s: float = 1000.0, clock: Callable[[], float] = time.monotonic
+) -> Iterator[DockerNames]:
+    names = DockerNames(engine, look_again_s=look_again_s, clock=clock)
     yield names
     engine.answers.set()
     names.stop()
@@ -167,11 +169,38 @@ def test_of_when_the_engine_hangs_then_waits_once_and_no_more(engine: Engine) ->
 
 
 @pytest.mark.usefixtures("patient")
-def test_of_when_the_engine_does_not_answer_then_is_left_alone_for_a_while(engine: Engine) -> None:
+def test_of_when_the_engine_is_away_then_is_left_alone_for_a_while_and_nobody_waits(engine: Engine) -> None:
+    now_s = 0.0
+    engine.names = {f"{i:064x}": f"trainer-{i}" for i in range(5)}
+    ids = list(engine.names)
     engine.problem = TransientActionError("cannot be reached", target="docker:here")
-    with names_of(engine) as names:
-        assert [names.of(f"{i:064x}") for i in range(100)] == [""] * 100
-    assert len(engine.asked) == 1
+    with names_of(engine, look_again_s=30, clock=lambda: now_s) as names:
+        began_s = time.monotonic()
+        assert [names.of(ids[0]), names.of(ids[1])] == ["", ""]
+        now_s = 29.0
+        assert names.of(ids[2]) == ""
+        assert len(engine.asked) == 1
+        now_s = 31.0
+        assert names.of(ids[3]) == ""
+        assert time.monotonic() - began_s < SOON_S / 2  # not even as long as one that waits for a first answer
+        wait_until(lambda: len(engine.asked) == 2, "the engine is tried again", SOON_S)
+        engine.problem = None
+        now_s = 62.0
+        assert names.of(ids[4]) == ""  # wakes the thread; who was known to be away is not waited for
+        wait_until(lambda: names.of(ids[4]) == "trainer-4", "the engine is asked again", SOON_S)
+        assert [names.of(container_id) for container_id in ids] == list(engine.names.values())
+    assert len(engine.asked) == 7
+
+
+@pytest.mark.usefixtures("patient")
+def test_of_when_the_engine_is_back_then_the_first_answer_has_the_name_again(engine: Engine) -> None:
+    engine.names = {ID: "trainer-7", OTHER: "trainer-8"}
+    engine.problem = TransientActionError("cannot be reached", target="docker:here")
+    with names_of(engine, look_again_s=0.02) as names:
+        assert names.of(ID) == ""
+        engine.problem = None
+        wait_until(lambda: names.of(ID) == "trainer-7", "the engine is asked again", SOON_S)
+        assert names.of(OTHER) == "trainer-8"
 
 
 def test_stop_when_the_thread_waits_then_it_ends(engine: Engine) -> None:
@@ -184,14 +213,26 @@ def test_stop_when_the_thread_waits_then_it_ends(engine: Engine) -> None:
     assert not own.is_alive()
 
 
+@pytest.mark.usefixtures("patient")
 def test_of_when_nobody_asked_about_a_container_for_long_then_the_engine_is_not_either(engine: Engine) -> None:
-    engine.names = {ID: "trainer-7", OTHER: "trainer-8"}
     now_s = 0.0
-    names = DockerNames(engine, clock=lambda: now_s)
-    names.of(ID)
-    wait_until(lambda: engine.asked == [ID], "the first is looked at", SOON_S)
-    now_s = 1000.0
-    names.of(OTHER)
-    wait_until(lambda: OTHER in engine.asked, "the second is looked at", SOON_S)
-    names.stop()
+    engine.names = {ID: "trainer-7", OTHER: "trainer-8"}
+    with names_of(engine, look_again_s=30, clock=lambda: now_s) as names:
+        names.of(ID)
+        now_s = 1000.0
+        names.of(OTHER)
+    assert engine.asked == [ID, OTHER]
+
+
+@pytest.mark.usefixtures("patient")
+def test_of_when_a_container_is_asked_about_now_and_then_then_is_not_forgotten(engine: Engine) -> None:
+    now_s = 0.0
+    engine.names = {ID: "trainer-7", OTHER: "trainer-8"}
+    with names_of(engine, clock=lambda: now_s) as names:
+        names.of(ID)
+        now_s = 200.0
+        names.of(ID)
+        now_s = 400.0
+        names.of(OTHER)
+        names.of(ID)
     assert engine.asked == [ID, OTHER]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import cast
 
@@ -114,12 +115,13 @@ def test_of_when_docker_is_switched_off_then_has_the_id_alone(host: Host) -> Non
     workloads.stop()
 
 
-def test_of_when_thousands_of_containers_came_and_went_then_finds_each_pod(host: Host) -> None:
+def test_of_when_thousands_of_containers_came_and_went_then_finds_each_pod_and_forgets_old_ones(host: Host) -> None:
     for i in range(1100):
         host.has(i, f"0::/kubepods/pod{UID}/{i:064x}\n")
         host.links(f"llm-{i}_ml_trainer-{i:064x}.log")
         assert host.workloads.of(i).exported_pod == f"llm-{i}"
         (host.folder / "containers" / f"llm-{i}_ml_trainer-{i:064x}.log").unlink()
+    assert len(host.workloads._pods) < 1100
 
 
 def missed(host: Host, pid: int, *at_s: float) -> int:
@@ -140,6 +142,8 @@ def test_of_when_a_process_stays_out_of_sight_then_tells_once_how_to_see_it(host
 def test_of_when_a_process_has_just_ended_then_tells_nothing(host: Host) -> None:
     assert missed(host, 7, 0, 5) == 0
     assert missed(host, 7, 900, 905) == 0  # another one of the same number
+    assert missed(host, 9, 1000, 1005) == 0
     host.has(9, IN_DOCKER)
     host.workloads.of(9)
-    assert missed(host, 8, 910) == 0
+    shutil.rmtree(host.folder / "proc/9")
+    assert missed(host, 9, 1020, 1040) == 0
