@@ -199,10 +199,10 @@ def exporter_metrics_page() -> str:
     lines = [
         "# Metrics of the exporter",
         "",
-        "What `remediator exporter` shows on `/metrics`. A value that the driver does not give is absent: never 0, never",
-        "an old one. `gpu`, `UUID`, `GPU_I_ID` and `GPU_I_PROFILE` are labels as the DCGM exporter writes them, the last",
-        'two `""` for a whole GPU; `model_name` is its `modelName`. `exported_*` is the pod that a process belongs to,',
-        "`container_name` its Docker container. Beside these there is `process_*`, of the exporter itself.",
+        "What `remediator exporter` shows on `/metrics`. A value that the driver does not give is absent: never 0,",
+        "never an old one. `gpu`, `UUID`, `GPU_I_ID`, `GPU_I_PROFILE` are labels as the DCGM exporter writes them, the",
+        'last two "" for a whole GPU; `model_name` is its `modelName`. `exported_*` is the pod that a process belongs',
+        "to, `container_name` its Docker container. Beside these there is `process_*`, of the exporter itself.",
         "",
     ]
     rows = [
