@@ -97,9 +97,9 @@ class DockerNames:
         while (container_id := self._next()) is not None:
             was, problem = problem, self._look(container_id)
             if problem and not was:
-                _log.warning("Docker engine not asked for names: containers keep those known", problem=problem)
+                _log.warning("the Docker engine gives no names; those that are known stay", problem=problem)
             elif was and not problem:
-                _log.info("Docker engine tells names again")
+                _log.info("the Docker engine gives names again")
 
     def _next(self) -> str | None:
         """Waits until a container is to be asked about; None at the end."""

@@ -30,6 +30,11 @@ _KEPT: Final = 1024
 
 _DOCKER_ID: Final = re.compile(r"[0-9a-f]{64}")
 
+_HOW_TO_SEE: Final = (
+    "run the exporter in the host's PID namespace (hostPID, --pid=host) and let it read all of /proc; until then"
+    " processes like this one are shown without container and pod"
+)
+
 _log = get_logger(__name__)
 
 
@@ -138,8 +143,4 @@ class Workloads:
         if now_s - since_s < _HIDDEN_AFTER_S:
             return
         self._has_told = True
-        _log.warning(
-            "process that uses a GPU cannot be seen: it is shown without container or pod, as are others like it;"
-            " run the exporter in the host's PID namespace (hostPID, --pid=host) and let it read all of /proc",
-            pid=pid,
-        )
+        _log.warning("a process that uses a GPU cannot be seen", pid=pid, advice=_HOW_TO_SEE)
