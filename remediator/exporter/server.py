@@ -92,7 +92,7 @@ class Pages:
         self._sampler.scraped(scope["client"])
         try:
             encode, content_type = choose_encoder(_header(scope, b"accept"))
-        except ValueError:  # a version that is no number
+        except (ValueError, TypeError):  # what it raises for a version that is no number
             encode, content_type = generate_latest, METRICS_CONTENT_TYPE
         return 200, content_type, encode(self)
 

@@ -1,0 +1,86 @@
+"""The exporter's server on a real socket."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import requests
+
+from certificates import make_certificates
+from realparts.process import wait_until
+from remediator.clients.nvml import Nvml
+from remediator.errors import SettingsError
+from remediator.exporter.sampler import Sampler
+from remediator.exporter.server import Server
+from remediator.exporter.workload import Workloads
+
+
+@pytest.fixture
+def sampler() -> Sampler:
+    """Asks nothing: its server is what is looked at."""
+    return Sampler(Nvml(), Workloads(None), hostname="gpu-07", interval_s=5)
+
+
+@contextmanager
+def running(server: Server) -> Iterator[None]:
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        yield
+    finally:
+        wait_until(lambda: server._loop is not None, "it runs", 30)
+        server.stop()
+        thread.join(30)
+    assert not thread.is_alive()
+
+
+def test_server_when_it_has_a_certificate_and_a_clients_ca_then_answers_over_https_who_shows_one_of_it(
+    sampler: Sampler, tmp_path: Path
+) -> None:
+    files = make_certificates(tmp_path)
+    server = Server(
+        sampler,
+        host="127.0.0.1",
+        port=0,
+        tls_cert=files / "server.pem",
+        tls_key=files / "server.key",
+        tls_client_ca=files / "ca.pem",
+    )
+    with running(server):
+        with pytest.raises(requests.exceptions.ConnectionError):  # TLS 1.3 says so only at the first byte
+            requests.get(f"{server.url}/metrics", verify=str(files / "ca.pem"), timeout=30)
+        known = requests.get(
+            f"{server.url}/metrics",
+            verify=str(files / "ca.pem"),
+            cert=(str(files / "client.pem"), str(files / "client.key")),
+            timeout=30,
+        )
+
+    assert server.url.startswith("https://127.0.0.1:")
+    assert known.status_code == 200
+    assert "remediator_gpu_driver_up" in known.text
+
+
+def test_server_when_its_address_is_in_use_then_says_so_before_anything_starts(sampler: Sampler) -> None:
+    server = Server(sampler, host="127.0.0.1", port=0)
+    port = int(server.address.rpartition(":")[2])
+    with (
+        running(server),
+        pytest.raises(SettingsError, match=f"cannot listen on 127.0.0.1:{port}: Address already in use"),
+    ):
+        Server(sampler, host="127.0.0.1", port=port)
+
+
+def test_server_when_it_listens_on_every_address_then_is_reached_by_ipv4_and_ipv6(sampler: Sampler) -> None:
+    server = Server(sampler, host="", port=0)
+    port = server.address.rpartition(":")[2]
+    with running(server):
+        statuses = [
+            requests.get(f"http://{host}:{port}/healthz", timeout=30).status_code for host in ("127.0.0.1", "[::1]")
+        ]
+
+    assert statuses == [200, 200]
