@@ -404,7 +404,7 @@ def test_devices_when_somebody_is_in_the_middle_of_a_question_then_the_library_i
     fake_driver.restore(2, needs_restart=True)
     fake_driver.hang(0, "nvmlDeviceGetPowerUsage")
     answered: list[GpuReading] = []
-    thread = threading.Thread(target=lambda: answered.append(reader.read(slow)))
+    thread = threading.Thread(target=lambda: answered.append(reader.read(slow)), daemon=True)
     thread.start()
     wait_until(lambda: fake_driver.calls()["nvmlDeviceGetPowerUsage", "gpu0"], "the call hangs", 20)
     assert len(reader.devices()) == 7
@@ -421,7 +421,7 @@ def test_read_when_a_call_to_one_gpu_hangs_then_all_other_questions_are_answered
     hanging, other = gpu(reader, 0), gpu(reader, 1)
     fake_driver.hang(0)
     answered: list[GpuReading] = []
-    thread = threading.Thread(target=lambda: answered.append(reader.read(hanging)))
+    thread = threading.Thread(target=lambda: answered.append(reader.read(hanging)), daemon=True)
     thread.start()
     wait_until(lambda: fake_driver.calls()["nvmlDeviceGetMemoryInfo_v2", "gpu0"], "the call hangs", 20)
     assert reader.read(other) == IDLE
@@ -477,7 +477,7 @@ def test_read_when_many_threads_read_and_list_while_gpus_come_and_go_then_nothin
                 return
 
     asks = [reader.devices, reader.driver, *(lambda device=device: reader.read(device) for device in listed[:4])]
-    threads = [threading.Thread(target=keep, args=(ask,)) for ask in asks]
+    threads = [threading.Thread(target=keep, args=(ask,), daemon=True) for ask in asks]
     for thread in threads:
         thread.start()
     for round_ in range(10):
