@@ -66,6 +66,7 @@ class PrometheusFactory(Protocol):
         alertmanager_urls: Sequence[str],
         interval: str = "1s",
         external_labels: Mapping[str, str] | None = None,
+        scrape_configs: Sequence[Mapping[str, Any]] = (),
     ) -> Prometheus: ...
 
 
@@ -152,6 +153,7 @@ def prometheus_factory(tmp_path: Path) -> Iterator[PrometheusFactory]:
         alertmanager_urls: Sequence[str],
         interval: str = "1s",
         external_labels: Mapping[str, str] | None = None,
+        scrape_configs: Sequence[Mapping[str, Any]] = (),
     ) -> Prometheus:
         try:
             prometheus = Prometheus(
@@ -161,6 +163,7 @@ def prometheus_factory(tmp_path: Path) -> Iterator[PrometheusFactory]:
                 alertmanager_urls=alertmanager_urls,
                 interval=interval,
                 external_labels=external_labels,
+                scrape_configs=scrape_configs,
             )
         except FileNotFoundError as error:
             do_without("alertmanager", str(error))

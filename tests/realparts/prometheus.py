@@ -31,6 +31,7 @@ class Prometheus:
         folder: its configuration, data and log.
         rules: a rule file's content as a mapping (``{"groups": […]}``), or paths of rule files.
         targets: job → ``host:port`` list.
+        scrape_configs: more jobs, as its configuration has them.
         alertmanager_urls: where alerts go; each gets all of them, as in an HA pair.
         interval: between scrapes and between evaluations.
         external_labels: added to every alert; what tells the two Prometheus of an HA pair apart.
@@ -47,6 +48,7 @@ class Prometheus:
         alertmanager_urls: Sequence[str],
         interval: str = "1s",
         external_labels: Mapping[str, str] | None = None,
+        scrape_configs: Sequence[Mapping[str, Any]] = (),
         port: int | None = None,
         outlives_parent: bool = False,
     ) -> None:
@@ -72,7 +74,8 @@ class Prometheus:
                 ]
             },
             "scrape_configs": [
-                {"job_name": job, "static_configs": [{"targets": list(hosts)}]} for job, hosts in targets.items()
+                *({"job_name": job, "static_configs": [{"targets": list(hosts)}]} for job, hosts in targets.items()),
+                *scrape_configs,
             ],
         }
         command = [
@@ -127,6 +130,12 @@ class Prometheus:
         if len(series) > 1:
             raise ValueError(f"{len(series)} series for {query}")
         return float(series[0]["value"][1]) if series else None
+
+    def series(self, query: str) -> list[dict[str, str]]:
+        """The labels of the series that an instant query gives now."""
+        answer = requests.get(f"{self.url}/api/v1/query", params={"query": query}, timeout=5)
+        answer.raise_for_status()
+        return [series["metric"] for series in answer.json()["data"]["result"]]
 
     def firing(self) -> list[dict[str, str]]:
         """The labels of the alerts that fire now."""
