@@ -52,20 +52,24 @@ _SURENESS = 2.0
 """The slope must be so many times its uncertainty, which is two standard errors already: many windows are looked at."""
 _LARGEST_STEP = 0.35
 """Of the gain: what one bucket may add. A step, or two or three of them, is no slope."""
-_LEAST_QUARTER = 0.4
-"""Of a quarter of the gain: what the envelope must gain in the window's first quarter, and in its last. A tooth of up
-to an hour leaves the first quarter of 80 minutes flat; what has ended leaves the last."""
+_LEAST_QUARTER = 0.5
+"""Of the largest quarter's gain: what each quarter of the window must gain. A tooth of up to an hour leaves the first
+quarter of 80 minutes flat; what has ended leaves the last."""
+_N_SUPPORTS = 7
+"""Lows that the envelope rests on. Chance gives it 3 or 4 of 20, and a line through so few says nothing."""
 _LEAST_LATE = 0.8
 """Slope of the later half over that of the earlier: what flattens below this is warming up."""
+_N_HELD = 3
+"""Buckets for which a window must have been so: chance is over sooner."""
 _BASE_LONG, _BASE_CALM, _BASE_URGENT = 0.5, 1.0, 7.0
 """Used at the window's start, over the gain: what multiplies within a window is being loaded. Even loads are told for
 1.5 windows (2 hours) by the long levels, and where it is urgent for 8 (70 minutes and more)."""
-_NEW_GROUND = 1.0
+_NEW_GROUND = 1.5
 """How far above its earlier maximum the memory must be, over the largest fall that it made before: teeth differ."""
 _CALM = 0.9
 """The hour before a short window must have grown more slowly than this share of its slope: else it slows down (a
 warm-up), or has gone on for so long that a long level knows."""
-_EASE = 0.5
+_EASE = 0.7
 """What is called a leak stays one while it meets this share of what it took to become one: or it would come and go."""
 _STOPPED = 0.5
 """A slope that even at its upper end is below this share of a longer level's says: that was so, and has ended."""
@@ -97,16 +101,21 @@ class _Trend:
     Attributes:
         bytes_per_s, uncertainty: as in ``Growth``.
         shape: "" = it rose as a leak does; else why it did not, for tests and people.
-        base: used at its start, over the gain.
-        last_bytes, middle_bytes: of the envelope.
+        first_bytes, middle_bytes, last_bytes: of the envelope.
     """
 
     bytes_per_s: float
     uncertainty: float
     shape: str
-    base: float
-    last_bytes: float
-    middle_bytes: float
+    first_bytes: int
+    middle_bytes: int
+    last_bytes: int
+
+    @property
+    def base(self) -> float:
+        """What was used at the start, over the gain; 0 without one."""
+        gain = self.last_bytes - self.first_bytes
+        return self.first_bytes / gain if gain else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +133,9 @@ class _Level:
     __slots__ = (
         "filling",
         "full",
-        "has_held",
         "is_long",
         "is_new_ground",
+        "n_steady",
         "trend",
         "was_calm",
         "width_s",
@@ -140,8 +149,13 @@ class _Level:
         self.full: deque[_Bucket] = deque(maxlen=_N_BUCKETS)
         self.filling: _Bucket | None = None
         self.trend: _Trend | None = None
-        self.has_held = False
+        self.n_steady = 0
         self.is_new_ground = self.was_calm = False
+
+    @property
+    def has_held(self) -> bool:
+        """It rose as a leak does, and has for some buckets."""
+        return self.n_steady >= _N_HELD
 
     def put(self, bucket: _Bucket) -> _Bucket | None:
         """Take in a bucket of this width, or a part of one; give the one before it if that is full now."""
@@ -171,11 +185,10 @@ class _Level:
 
     def judge(self, history: _Level) -> None:
         """Fit the line anew."""
-        was_steady = self.trend is not None and not self.trend.shape
         window = self.window()
         self.trend = fit(window, self.width_s, _EASE if self.has_held else 1.0)
         self.is_new_ground = self.was_calm = False
-        self.has_held = was_steady and self.trend is not None and not self.trend.shape
+        self.n_steady = self.n_steady + 1 if self.trend is not None and not self.trend.shape else 0
         if self.trend is not None and not self.is_long:
             self._compare(self.trend, history)
 
@@ -185,7 +198,8 @@ class _Level:
         last = int(start_s // history.width_s)
         before = [bucket for bucket in history.full if last - _N_HISTORY <= bucket.index < last]
         most = max((bucket.most for bucket in before), default=0)
-        self.is_new_ground = trend.last_bytes - most >= max(_LEAST_GAIN_BYTES, _NEW_GROUND * _largest_fall(before))
+        rose = trend.last_bytes - max(most, trend.first_bytes)
+        self.is_new_ground = rose >= max(_LEAST_GAIN_BYTES, _NEW_GROUND * _largest_fall(before))
         if len(before) == _N_HISTORY:
             grew = (before[-1].least - before[0].least) / (history.width_s * (_N_HISTORY - 1))
             self.was_calm = grew < _CALM * trend.bytes_per_s
@@ -246,8 +260,8 @@ class GrowthWatch:
             return
         most = max(bucket.most for bucket in window)
         for level in self._levels[1:]:
-            if level.trend is not None and not level.trend.shape and most < level.trend.middle_bytes:
-                level.trend, level.has_held = None, False
+            if level.trend is not None and level.n_steady and most < level.trend.middle_bytes:
+                level.trend, level.n_steady = None, 0
 
     def growth(self, at_s: float, free_bytes: int | None) -> Growth | None:
         """How it grows now; None: seen too shortly to say, or not seen for a whole first window.
@@ -274,10 +288,10 @@ class GrowthWatch:
 
     def _leaks(self, level: _Level, free_bytes: int | None) -> bool:
         trend = level.trend
-        if trend is None or trend.shape or not level.has_held:
+        if trend is None or not level.has_held:
             return False
         if level.is_long:
-            return trend.base >= _BASE_LONG and not self._has_stopped(level, trend)
+            return not self._has_stopped(level, trend)
         if not level.is_new_ground:
             return False
         is_urgent = free_bytes is not None and free_bytes < trend.bytes_per_s * _URGENT_S
@@ -319,7 +333,7 @@ def fit(window: Sequence[_Bucket], width_s: float, ease: float = 1.0) -> _Trend 
     """
     if len(window) < _N_NEEDED or window[-1].index - window[0].index < _N_BUCKETS - 2:
         return None
-    at, used = _envelope([(bucket.index, bucket.least) for bucket in window])
+    at, used, n_supports = _envelope([(bucket.index, bucket.least) for bucket in window])
     slope = _median_slope(at, used)
     residuals = [least - slope * when for when, least in zip(at, used, strict=True)]
     centre = sum(residuals) / len(residuals)
@@ -331,20 +345,19 @@ def fit(window: Sequence[_Bucket], width_s: float, ease: float = 1.0) -> _Trend 
     lag = min(max(lag, 0.0), 0.8)  # beyond that so few points cannot tell it from a trend
     error = 2 * (squares / (len(at) - 2) / spread * (1 + lag) / (1 - lag)) ** 0.5
     uncertainty = max(error, _GRANULE_BYTES / _N_BUCKETS)
-    gain = used[-1] - used[0]
     least_gain = max(_LEAST_GAIN_BYTES, _LEAST_GAIN_OF_TEETH * _largest_fall(window))
     return _Trend(
         bytes_per_s=slope / width_s,
         uncertainty=uncertainty / width_s,
-        shape=_why_no_leak(at, used, slope, uncertainty, least_gain, ease),
-        base=used[0] / gain if gain else 0.0,
-        last_bytes=used[-1],
+        shape=_why_no_leak(at, used, slope, uncertainty, least_gain, n_supports, ease),
+        first_bytes=used[0],
         middle_bytes=used[len(used) // 2],
+        last_bytes=used[-1],
     )
 
 
-def _envelope(lows: Sequence[tuple[int, int]]) -> tuple[list[int], list[int]]:
-    """When, and what the process never went below from then on: what it has not given back.
+def _envelope(lows: Sequence[tuple[int, int]]) -> tuple[list[int], list[int], int]:
+    """When, what the process never went below from then on (what it does not give back), and how many lows are that.
 
     Teeth, dips and pauses of any length are below it, but for the last: while that one still rises, its rise is kept
     by nothing yet. So the envelope ends at the last low, where there is one in the last third of the window.
@@ -356,27 +369,29 @@ def _envelope(lows: Sequence[tuple[int, int]]) -> tuple[list[int], list[int]]:
     at, used = [index for index, _ in lows], [least for _, least in lows]
     for i in range(len(used) - 2, -1, -1):
         used[i] = min(used[i], used[i + 1])
-    return at, used
+    return at, used, sum(envelope == least for envelope, (_, least) in zip(used, lows, strict=True))
 
 
 def _why_no_leak(
-    at: list[int], used: list[int], slope: float, uncertainty: float, least_gain: float, ease: float
+    at: list[int], used: list[int], slope: float, uncertainty: float, least_gain: float, n_supports: int, ease: float
 ) -> str:
     """Say "" when the envelope rose as a leak does: enough, surely, evenly, and from the first to the last."""
     gain = used[-1] - used[0]
     if gain < ease * least_gain:
         return "too little"
-    if slope < ease * _SURENESS * uncertainty:
+    if slope < ease * _SURENESS * uncertainty or n_supports < ease * _N_SUPPORTS:
         return "not sure"
     if max(after - before for before, after in pairwise(used)) * ease > _LARGEST_STEP * gain:
         return "a step"
-    quarter, half = len(at) // 4, len(at) // 2
-    if used[quarter] - used[0] < ease * _LEAST_QUARTER * gain / 4:
-        return "has only begun"
-    if used[-1] - used[-1 - quarter] < ease * _LEAST_QUARTER * gain / 4:
-        return "has ended"
+    half = len(at) // 2
+    marks = [used[round(n * (len(at) - 1) / 4)] for n in range(5)]
+    quarters = [after - before for before, after in pairwise(marks)]
+    if min(quarters) < ease * _LEAST_QUARTER * max(quarters):
+        return "uneven"
     if _median_slope(at[half:], used[half:]) < ease * _LEAST_LATE * _median_slope(at[:half], used[:half]):
         return "flattens"
+    if used[0] < _BASE_LONG * gain:
+        return "is being loaded"
     return ""
 
 
