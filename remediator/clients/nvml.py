@@ -342,7 +342,6 @@ class Nvml:
             self._refuse(error, nameless)
             raise GpuLostError(f"{_called(nameless)} cannot be named: {error}") from error
         was = self._held.get((uuid, "")) or _Held(nameless, handle)
-        was.handle = handle
         device = GpuDevice(
             index=index,
             uuid=uuid,

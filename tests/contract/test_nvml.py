@@ -161,7 +161,7 @@ def test_read_when_the_driver_counts_reserved_memory_as_used_then_we_do_not(
 
 def test_read_when_processes_use_it_then_each_is_listed_once(fake_driver: FakeDriver, reader: Nvml) -> None:
     fake_driver.run(0, {7: 5 * MIB, 9: None})
-    fake_driver.set(0, graphics=f"7:{5 * MIB} 8:{2 * MIB}", shared=f"9:{3 * MIB}")
+    fake_driver.set(0, graphics=f"7:{5 * MIB} 8:{2 * MIB}", shared=f"7:-1 9:{3 * MIB}")
     assert reader.read(gpu(reader, 0)).processes == (
         GpuProcess(pid=7, used_bytes=5 * MIB),
         GpuProcess(pid=8, used_bytes=2 * MIB),
@@ -321,6 +321,17 @@ def test_read_when_every_question_ends_with_a_code_then_nobody_takes_it_for_an_a
     device = gpu(reader, 0)
     fake_driver.fail(0, CODES[name])
     assert outcome(reader, device) == {Says.DRIVER: "driver", Says.ABSENT: "absent"}.get(ERRORS[name], "lost")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [("GPU_IS_LOST", "lost"), ("UNINITIALIZED", "driver"), ("TIMEOUT", "said")]
+)
+def test_read_when_one_field_of_many_ends_with_a_code_then_it_counts_as_that_of_a_call(
+    name: str, expected: str, fake_driver: FakeDriver, reader: Nvml
+) -> None:
+    device = gpu(reader, 0)
+    fake_driver.fail(0, CODES[name], "field.230")
+    assert outcome(reader, device) == expected
 
 
 @pytest.mark.parametrize("name", sorted(CODES))
@@ -517,8 +528,8 @@ def test_read_when_a_gpu_is_cut_then_each_instance_has_its_own_memory_and_proces
     assert reader.read(whole) == replace(IDLE, utilization_ratio=None, processes=None)
     assert reader.read(large) == GpuReading(
         memory_used_bytes=5 * MIB,
-        memory_total_bytes=(40 * 1024 - 512) * MIB,
-        memory_free_bytes=(40 * 1024 - 512 - 5) * MIB,
+        memory_total_bytes=(40 * 1024 - 768) * MIB,
+        memory_free_bytes=(40 * 1024 - 768 - 5) * MIB,
         memory_reserved_bytes=0,
         processes=(GpuProcess(pid=7, used_bytes=5 * MIB),),
     )
@@ -550,7 +561,9 @@ def test_devices_when_an_instances_name_lacks_the_profile_then_its_size_says_it(
 def test_read_when_a_gpu_is_cut_anew_then_the_old_instance_is_gone_and_the_whole_gpu_says_all_again(
     fake_driver: FakeDriver, reader: Nvml
 ) -> None:
+    listed_whole = gpu(reader, 0)
     fake_driver.cut(0, {1: "3g.40gb"})
+    assert reader.read(listed_whole).utilization_ratio is None
     whole, instance, *_ = reader.devices()
     reader.read(whole)
     reader.read(instance)

@@ -144,7 +144,7 @@ class FakeDriver:
             for name in INSTANCE_KEYS:
                 self._put(_key(gpu, name, slot), None)
         for slot, (gpu_instance, profile) in enumerate(instances.items()):
-            mib = int(profile.split(".")[1].rstrip("gb")) * 1024 - 512
+            mib = int(profile.split(".")[1].rstrip("gb")) * 1024 - 768  # as the driver: a little less than its name
             values: dict[str, str | int] = {
                 "uuid": f"MIG-{gpu:08x}-0000-4000-8000-{gpu_instance:012x}",
                 "name": f"{self._state[_key(gpu, 'name')]} MIG {profile}",
