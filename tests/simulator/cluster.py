@@ -244,8 +244,12 @@ class Gpu:
         for fault in self.faults(stories.FanFailure):
             resistance = np.where(during(fault, earlier), resistance / (1 - 0.7 * fault.loss), resistance)
         air = self.node.air_c(earlier)
-        where = where.reshape(-1, _LAGS.size)
-        return (air + power * resistance)[where] @ _WEIGHTS, air[where] @ _WEIGHTS
+        # Added up one by one, not by a matrix product: that adds in another order for another number of times.
+        warm, felt_air = np.zeros(times.shape), np.zeros(times.shape)
+        for weight, at in zip(_WEIGHTS, where.reshape(-1, _LAGS.size).T, strict=True):
+            warm = warm + weight * (air + power * resistance)[at]
+            felt_air = felt_air + weight * air[at]
+        return warm, felt_air
 
     # -- counters
 

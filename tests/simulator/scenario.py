@@ -430,7 +430,9 @@ def parse(text: str, file: str = "scenario", name: str = "scenario") -> Scenario
                 for found in error.errors()
             )
         ) from error
-    problems = [f"{file}:{_line(document, place)}: {what}" for place, what in _misfits(scenario)]
+    problems = [
+        f"{file}:{_line(document, place)}: {_path(document, place)}{what}" for place, what in _misfits(scenario)
+    ]
     if problems:
         raise ScenarioError("\n".join(problems))
     return scenario
