@@ -13,7 +13,7 @@ from typing import Any
 import pynvml
 import pytest
 
-from realparts.nvml import H100, MIB, FakeDriver, uuid_of
+from realparts.nvml import FIELDS, H100, MIB, FakeDriver, uuid_of
 from realparts.process import wait_until
 from remediator.clients import nvml
 from remediator.clients.nvml import ERRORS, Nvml, Says
@@ -334,6 +334,15 @@ def test_read_when_one_field_of_many_ends_with_a_code_then_it_counts_as_that_of_
     assert outcome(reader, device) == expected
 
 
+def test_read_when_fields_come_without_any_value_then_they_are_no_answer(fake_driver: FakeDriver, reader: Nvml) -> None:
+    device = gpu(reader, 0)
+    reader.read(device)
+    fake_driver.set(0, **dict.fromkeys(FIELDS))
+    for function in {function for function, of in fake_driver.calls() if of == "gpu0"} - {"nvmlDeviceGetFieldValues"}:
+        fake_driver.fail(0, CODES["TIMEOUT"], function)
+    assert outcome(reader, device) == "lost"
+
+
 @pytest.mark.parametrize("name", sorted(CODES))
 def test_devices_when_the_driver_as_a_whole_fails_then_it_is_the_drivers_error_and_heals(
     name: str, fake_driver: FakeDriver, reader: Nvml
@@ -469,6 +478,47 @@ def test_devices_when_the_driver_is_away_for_a_while_then_it_heals(fake_driver: 
     assert reader.read(device) == IDLE
 
 
+def start_that_hangs(fake_driver: FakeDriver, reader: Nvml, device: GpuDevice) -> threading.Thread:
+    """A thread that starts the library anew, and has come to where the driver hangs."""
+    fake_driver.reload()
+    assert outcome(reader, device) == "driver"
+    fake_driver.forget_calls()
+    fake_driver.hang(None, "nvmlInitWithFlags")
+    thread = threading.Thread(target=reader.devices, daemon=True)
+    thread.start()
+    wait_until(lambda: fake_driver.calls()["nvmlInitWithFlags", "driver"], "the start hangs", 20)
+    return thread
+
+
+def test_read_when_the_library_is_being_started_then_it_waits_for_that(
+    fake_driver: FakeDriver, reader: Nvml, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nvml, "START_S", 120.0)
+    device = gpu(reader, 0)
+    start_that_hangs(fake_driver, reader, device)
+    outcomes: list[str] = []
+    reading = threading.Thread(target=lambda: outcomes.append(outcome(reader, device)), daemon=True)
+    reading.start()
+    reading.join(0.1)
+    assert outcomes == []
+    fake_driver.release()
+    reading.join(30)
+    assert outcomes == ["said"]
+
+
+def test_read_when_the_start_of_the_library_hangs_then_it_says_so_and_heals_with_it(
+    fake_driver: FakeDriver, reader: Nvml, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nvml, "START_S", 0.05)
+    device = gpu(reader, 0)
+    starting = start_that_hangs(fake_driver, reader, device)
+    with pytest.raises(GpuDriverError, match="hangs while its library starts"):
+        reader.read(device)
+    fake_driver.release()
+    starting.join(30)
+    assert outcome(reader, device) == "said"
+
+
 def test_read_when_many_threads_read_and_list_while_gpus_come_and_go_then_nothing_breaks(
     fake_driver: FakeDriver, reader: Nvml, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -534,6 +584,26 @@ def test_read_when_a_gpu_is_cut_then_each_instance_has_its_own_memory_and_proces
         processes=(GpuProcess(pid=7, used_bytes=5 * MIB),),
     )
     assert (reader.read(small).memory_used_bytes, reader.read(small).processes) == (0, ())
+
+
+def test_devices_when_an_instance_was_taken_away_then_those_after_it_are_still_listed(
+    fake_driver: FakeDriver, reader: Nvml
+) -> None:
+    fake_driver.cut(0, {1: "3g.40gb", 9: "1g.10gb"})
+    fake_driver.set(0, mig=0, uuid=None)
+    assert [device.mig_id for device in reader.devices()[:2]] == ["", "9"]
+
+
+def test_read_when_an_instance_does_not_support_something_then_it_is_not_asked_again(
+    fake_driver: FakeDriver, reader: Nvml
+) -> None:
+    fake_driver.cut(0, {1: "3g.40gb"})
+    fake_driver.set(0, mig=0, shared=None)
+    for _ in range(3):
+        assert reader.read(reader.devices()[1]).processes == ()
+    calls = fake_driver.calls()
+    assert calls["nvmlDeviceGetMPSComputeRunningProcesses_v3", "gpu0.mig0"] == 1
+    assert calls["nvmlDeviceGetMemoryInfo_v2", "gpu0.mig0"] == 3
 
 
 def test_devices_when_compute_instances_share_a_gpu_instance_then_it_is_one_with_all_their_processes(
