@@ -52,18 +52,24 @@ _SURENESS = 2.0
 """The slope must be so many times its uncertainty, which is two standard errors already: many windows are looked at."""
 _LARGEST_STEP = 0.35
 """Of the gain: what one bucket may add. A step, or two or three of them, is no slope."""
-_LEAST_QUARTER = 0.5
+_LEAST_QUARTER = 0.45
 """Of the largest quarter's gain: what each quarter of the window must gain. A tooth of up to an hour leaves the first
 quarter of 80 minutes flat; what has ended leaves the last."""
-_N_SUPPORTS = 7
+_N_SUPPORTS = 6
 """Lows that the envelope rests on. Chance gives it 3 or 4 of 20, and a line through so few says nothing."""
 _LEAST_LATE = 0.8
 """Slope of the later half over that of the earlier: what flattens below this is warming up."""
+_STEADY = ("",)
+_RISING = ("", "flattens", "uneven")
+"""Shapes that are enough where it is urgent, from a long level: whatever takes an hour must fit, and this does not."""
 _N_HELD = 3
-"""Buckets for which a window must have been so: chance is over sooner."""
+"""Buckets for which a window must have been so, and for which it may then be otherwise: chance is over sooner."""
 _BASE_LONG, _BASE_CALM, _BASE_URGENT = 0.5, 1.0, 7.0
 """Used at the window's start, over the gain: what multiplies within a window is being loaded. Even loads are told for
 1.5 windows (2 hours) by the long levels, and where it is urgent for 8 (70 minutes and more)."""
+_MOST_DIPS = 3
+"""In a window: falls of one or two buckets, after which the memory is back where it was (an evaluation that gives back
+its cache). More of them are teeth, or noise, and are no exceptions."""
 _NEW_GROUND = 1.5
 """How far above its earlier maximum the memory must be, over the largest fall that it made before: teeth differ."""
 _CALM = 0.9
@@ -101,12 +107,14 @@ class _Trend:
     Attributes:
         bytes_per_s, uncertainty: as in ``Growth``.
         shape: "" = it rose as a leak does; else why it did not, for tests and people.
+        late_bytes_per_s: of its later half, or of its last quarter if that is less.
         first_bytes, middle_bytes, last_bytes: of the envelope.
     """
 
     bytes_per_s: float
     uncertainty: float
     shape: str
+    late_bytes_per_s: float
     first_bytes: int
     middle_bytes: int
     last_bytes: int
@@ -127,6 +135,31 @@ class _Bucket:
     most: int
 
 
+class _Held:
+    """What holds once it was so for some buckets running, until it was not so for as many.
+
+    Attributes:
+        trend: the newest that was so; None = it does not hold.
+    """
+
+    __slots__ = ("_strength", "trend")
+
+    def __init__(self) -> None:
+        self._strength = 0
+        self.trend: _Trend | None = None
+
+    def look(self, trend: _Trend | None, shapes: Sequence[str]) -> None:
+        """Take in the newest trend, which is so if it has one of these shapes."""
+        if trend is not None and trend.shape in shapes:
+            self._strength = min(self._strength + 1, _N_HELD)
+            if self._strength == _N_HELD:
+                self.trend = trend
+        elif self.trend is None or self._strength == 1:
+            self._strength, self.trend = 0, None
+        else:
+            self._strength -= 1
+
+
 class _Level:
     """Buckets of one width: the full ones of a window, the one that is being filled, and what the window says."""
 
@@ -135,8 +168,10 @@ class _Level:
         "full",
         "is_long",
         "is_new_ground",
-        "n_steady",
+        "rising",
+        "steady",
         "trend",
+        "uppers",
         "was_calm",
         "width_s",
         "window_s",
@@ -149,13 +184,9 @@ class _Level:
         self.full: deque[_Bucket] = deque(maxlen=_N_BUCKETS)
         self.filling: _Bucket | None = None
         self.trend: _Trend | None = None
-        self.n_steady = 0
+        self.steady, self.rising = _Held(), _Held()
+        self.uppers: deque[float] = deque(maxlen=_N_HELD)
         self.is_new_ground = self.was_calm = False
-
-    @property
-    def has_held(self) -> bool:
-        """It rose as a leak does, and has for some buckets."""
-        return self.n_steady >= _N_HELD
 
     def put(self, bucket: _Bucket) -> _Bucket | None:
         """Take in a bucket of this width, or a part of one; give the one before it if that is full now."""
@@ -186,9 +217,12 @@ class _Level:
     def judge(self, history: _Level) -> None:
         """Fit the line anew."""
         window = self.window()
-        self.trend = fit(window, self.width_s, _EASE if self.has_held else 1.0)
+        self.trend = fit(window, self.width_s, _EASE if self.steady.trend else 1.0)
         self.is_new_ground = self.was_calm = False
-        self.n_steady = self.n_steady + 1 if self.trend is not None and not self.trend.shape else 0
+        if self.trend is not None:
+            self.uppers.append(self.trend.bytes_per_s + self.trend.uncertainty)
+        self.steady.look(self.trend, _STEADY)
+        self.rising.look(self.trend, _RISING)
         if self.trend is not None and not self.is_long:
             self._compare(self.trend, history)
 
@@ -260,8 +294,8 @@ class GrowthWatch:
             return
         most = max(bucket.most for bucket in window)
         for level in self._levels[1:]:
-            if level.trend is not None and level.n_steady and most < level.trend.middle_bytes:
-                level.trend, level.n_steady = None, 0
+            if level.rising.trend is not None and most < level.rising.trend.middle_bytes:
+                level.trend, level.steady, level.rising = None, _Held(), _Held()
 
     def growth(self, at_s: float, free_bytes: int | None) -> Growth | None:
         """How it grows now; None: seen too shortly to say, or not seen for a whole first window.
@@ -272,7 +306,7 @@ class GrowthWatch:
         """
         if at_s - self._newest_s > self._levels[0].window_s:
             return None
-        leaking = next((level.trend for level in self._levels if level.trend and self._leaks(level, free_bytes)), None)
+        leaking = next((trend for level in self._levels if (trend := self._leak(level, free_bytes))), None)
         trend = leaking or self._usual_trend()
         if trend is None:
             return None
@@ -286,24 +320,27 @@ class GrowthWatch:
             seconds_until_full=full_in_s,
         )
 
-    def _leaks(self, level: _Level, free_bytes: int | None) -> bool:
-        trend = level.trend
-        if trend is None or not level.has_held:
-            return False
+    def _leak(self, level: _Level, free_bytes: int | None) -> _Trend | None:
+        """The trend by which this level calls it a leak."""
+        rising, steady = level.rising.trend, level.steady.trend
+        is_urgent = bool(rising and free_bytes is not None and free_bytes < rising.late_bytes_per_s * _URGENT_S)
         if level.is_long:
-            return not self._has_stopped(level, trend)
-        if not level.is_new_ground:
-            return False
-        is_urgent = free_bytes is not None and free_bytes < trend.bytes_per_s * _URGENT_S
+            if rising and is_urgent and rising.base >= _BASE_LONG:
+                return rising
+            return steady if steady and not self._has_stopped(level, steady) else None
+        if steady is None or not level.is_new_ground:
+            return None
         is_after_calm = level.was_calm and level.width_s >= self._levels[_FIRST_CALM_LEVEL].width_s
-        return (is_urgent and trend.base >= _BASE_URGENT) or (is_after_calm and trend.base >= _BASE_CALM)
+        if (is_urgent and steady.base >= _BASE_URGENT) or (is_after_calm and steady.base >= _BASE_CALM):
+            return steady
+        return None
 
     def _has_stopped(self, level: _Level, trend: _Trend) -> bool:
-        """Whether a shorter level, long enough for all teeth, says that the growth has ended since."""
+        """Whether a shorter level, long enough for all teeth, has said for some buckets that the growth has ended."""
         return any(
-            shorter.trend.bytes_per_s + shorter.trend.uncertainty < _STOPPED * trend.bytes_per_s
+            len(shorter.uppers) == _N_HELD and max(shorter.uppers) < _STOPPED * trend.bytes_per_s
             for shorter in self._levels
-            if shorter.is_long and shorter.width_s < level.width_s and shorter.trend is not None
+            if shorter.is_long and shorter.width_s < level.width_s
         )
 
     def _usual_trend(self) -> _Trend | None:
@@ -333,7 +370,9 @@ def fit(window: Sequence[_Bucket], width_s: float, ease: float = 1.0) -> _Trend 
     """
     if len(window) < _N_NEEDED or window[-1].index - window[0].index < _N_BUCKETS - 2:
         return None
-    at, used, n_supports = _envelope([(bucket.index, bucket.least) for bucket in window])
+    at, used, n_supports = _envelope(_without_dips([(bucket.index, bucket.least) for bucket in window]))
+    half = len(at) // 2
+    early, late = _median_slope(at[:half], used[:half]), _median_slope(at[half:], used[half:])
     slope = _median_slope(at, used)
     residuals = [least - slope * when for when, least in zip(at, used, strict=True)]
     centre = sum(residuals) / len(residuals)
@@ -346,10 +385,19 @@ def fit(window: Sequence[_Bucket], width_s: float, ease: float = 1.0) -> _Trend 
     error = 2 * (squares / (len(at) - 2) / spread * (1 + lag) / (1 - lag)) ** 0.5
     uncertainty = max(error, _GRANULE_BYTES / _N_BUCKETS)
     least_gain = max(_LEAST_GAIN_BYTES, _LEAST_GAIN_OF_TEETH * _largest_fall(window))
+    if used[-1] - used[0] < ease * least_gain:
+        why = "too little"
+    elif slope < ease * _SURENESS * uncertainty or n_supports < ease * _N_SUPPORTS:
+        why = "not sure"
+    elif late < ease * _LEAST_LATE * early:
+        why = "flattens"
+    else:
+        why = _why_uneven(used, ease)
     return _Trend(
         bytes_per_s=slope / width_s,
         uncertainty=uncertainty / width_s,
-        shape=_why_no_leak(at, used, slope, uncertainty, least_gain, n_supports, ease),
+        shape=why,
+        late_bytes_per_s=min(late, (used[-1] - used[-1 - half // 2]) / (at[-1] - at[-1 - half // 2])) / width_s,
         first_bytes=used[0],
         middle_bytes=used[len(used) // 2],
         last_bytes=used[-1],
@@ -372,24 +420,31 @@ def _envelope(lows: Sequence[tuple[int, int]]) -> tuple[list[int], list[int], in
     return at, used, sum(envelope == least for envelope, (_, least) in zip(used, lows, strict=True))
 
 
-def _why_no_leak(
-    at: list[int], used: list[int], slope: float, uncertainty: float, least_gain: float, n_supports: int, ease: float
-) -> str:
-    """Say "" when the envelope rose as a leak does: enough, surely, evenly, and from the first to the last."""
+def _without_dips(lows: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Without short falls after which all is as it was, where they are few."""
+    dips: list[int] = []
+    n_dips = 0
+    i = 1
+    while i < len(lows) - 1:
+        before = lows[i - 1][1]
+        ends = next((end for end in (i + 1, i + 2) if end < len(lows) and lows[end][1] >= before), None)
+        if lows[i][1] < before and ends is not None:
+            n_dips += 1
+            dips += range(i, ends)
+            i = ends
+        i += 1
+    return lows if n_dips > _MOST_DIPS else [low for i, low in enumerate(lows) if i not in dips]
+
+
+def _why_uneven(used: list[int], ease: float) -> str:
+    """Say "" when an envelope rose evenly, from the first to the last, and from what was held before."""
     gain = used[-1] - used[0]
-    if gain < ease * least_gain:
-        return "too little"
-    if slope < ease * _SURENESS * uncertainty or n_supports < ease * _N_SUPPORTS:
-        return "not sure"
-    if max(after - before for before, after in pairwise(used)) * ease > _LARGEST_STEP * gain:
+    if ease * max(after - before for before, after in pairwise(used)) > _LARGEST_STEP * gain:
         return "a step"
-    half = len(at) // 2
-    marks = [used[round(n * (len(at) - 1) / 4)] for n in range(5)]
+    marks = [used[round(n * (len(used) - 1) / 4)] for n in range(5)]
     quarters = [after - before for before, after in pairwise(marks)]
     if min(quarters) < ease * _LEAST_QUARTER * max(quarters):
         return "uneven"
-    if _median_slope(at[half:], used[half:]) < ease * _LEAST_LATE * _median_slope(at[:half], used[:half]):
-        return "flattens"
     if used[0] < _BASE_LONG * gain:
         return "is being loaded"
     return ""
