@@ -39,7 +39,7 @@ def _sources(text: str) -> list[str]:
     return wanted
 
 
-def _arguments() -> argparse.Namespace:
+def _arguments(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m simulator", description="A GPU cluster that is not there.")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("stories", help="list the scenarios that come with it")
@@ -60,11 +60,12 @@ def _arguments() -> argparse.Namespace:
     for one in (serve, fill, series):
         one.add_argument("scenario", help="a story's name, or a file")
         one.add_argument("--sources", type=_sources, metavar="SOURCES", help=f"of {','.join(SOURCES)}")
-    return parser.parse_args()
+    return parser.parse_args(words)
 
 
-def main() -> int:
-    asked = _arguments()
+def main(words: list[str]) -> int:
+    """Does what the words ask; gives the exit code."""
+    asked = _arguments(words)
     try:
         if asked.command == "stories":
             for path in sorted(STORIES.glob("*.yaml")):
@@ -120,4 +121,4 @@ def _backfill(scenario: Scenario, asked: argparse.Namespace) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

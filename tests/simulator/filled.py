@@ -81,7 +81,10 @@ class FilledPrometheus:
         """Adds what the recording rules of these files would have recorded, as if they had run all along.
 
         Rules that read others' series come after those; Prometheus starts anew in between, which makes it see new
-        blocks at once. A rule that reads its own last value finds none here: it starts anew at each step.
+        blocks at once. A rule that reads its own last value, or that of a later one, finds none here.
+
+        Args:
+            rule_files: in the order in which they read each other.
 
         Returns:
             The names that were recorded, in the order of it.
@@ -118,19 +121,17 @@ class FilledPrometheus:
 def in_order(rules: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     """Recording rules in levels: each reads only what levels before it record.
 
-    Raises:
-        BackfillError: some read each other.
+    Args:
+        rules: in the order of their files: one that reads what a later one records reads its last value, and finds
+            none.
     """
-    names = {rule["record"] for rule in rules}
-    needs: dict[str, set[str]] = {name: set() for name in names}
-    for rule in rules:
-        needs[rule["record"]] |= {*re.findall(r"[a-zA-Z_:][\w:]*", str(rule["expr"]))} & names - {rule["record"]}
+    level_of: dict[str, int] = {}
     levels: list[list[dict[str, Any]]] = []
-    done: set[str] = set()
-    while done != names:
-        ready = {name for name in names - done if needs[name] <= done}
-        if not ready:
-            raise BackfillError(f"these rules read each other: {', '.join(sorted(names - done))}")
-        levels.append([rule for rule in rules if rule["record"] in ready])
-        done |= ready
+    for rule in rules:
+        name = rule["record"]
+        read = {*re.findall(r"[a-zA-Z_:][\w:]*", str(rule["expr"]))} - {name}
+        level = max((level_of[other] + 1 for other in read & level_of.keys()), default=0)
+        level_of[name] = max(level, level_of.get(name, 0))
+        levels += [[] for _ in range(level + 1 - len(levels))]
+        levels[level].append(rule)
     return levels

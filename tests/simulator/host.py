@@ -28,7 +28,10 @@ def node_columns(node: Node, times: Times) -> Iterator[Column]:
 
 def trainer_columns(job: RunningJob, times: Times) -> Iterator[Column]:
     """The page of a trainer: how far it is. Nothing while it does not run."""
-    labels: Labels = (("training_job", job.job.training_job),) if job.job.training_job else ()
+    name = job.job.training_job
+    # As the shipped relabelling makes it of the pods' label.
+    of_pods = f"{job.job.namespace}/{name}" if name and job.job.pod else name
+    labels: Labels = (("training_job", of_pods),) if name else ()
     progress = np.round(job.progress(times), 6)
     yield Column(
         name="training_progress_ratio",

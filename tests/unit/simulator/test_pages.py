@@ -55,7 +55,7 @@ def line(story: str, path: str, at_h: float, *parts: str) -> str:
 def test_pages_when_parsed_then_no_series_is_there_twice(story: str, source: str) -> None:
     run = simulator(story, source)
     for target in run.targets:
-        text = run.page(target.path, 0.4 * HOUR)
+        text = run.page(target.path, 1.2 * HOUR)
         assert text is not None
         found = [
             (sample.name, tuple(sorted(sample.labels.items())))
