@@ -98,8 +98,10 @@ def _panels(panels: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 def _of_grafana(expression: str) -> str:
-    """With its variables filled in: those that are durations, and those in a matcher."""
-    return re.sub(r"\$\{?\w+(?::\w+)?\}?", "x", re.sub(r"\$\{?__(?:rate_interval|interval|range)\}?", "5m", expression))
+    """With its variables filled in: numbers, durations, and what stands in a matcher."""
+    expression = re.sub(r"\$\{?__(?:range|interval)_m?s\}?", "300", expression)
+    expression = re.sub(r"\$\{?__(?:rate_interval|interval|range)\}?|(?<=\[)\$\{?\w+\}?(?=[]:])", "5m", expression)
+    return re.sub(r"\$\{?\w+(?::\w+)?\}?", "x", expression)
 
 
 def _playbooks() -> Iterator[tuple[str, str]]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 from collections.abc import Callable
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -53,6 +55,11 @@ def test_counters_file_when_read_then_no_field_is_in_it_twice() -> None:
 def test_counters_file_when_a_rule_names_a_dcgm_field_then_it_is_turned_on() -> None:
     named = {name for name in names_in_rules() if name.startswith("DCGM_")}
     assert (named - counters().keys(), len(named) > 0) == (set(), True)
+
+
+def test_counters_file_when_counted_then_the_page_about_disk_says_how_many_fields_it_has() -> None:
+    page = (PROMETHEUS.parents[1] / "docs" / "howto" / "scrape-gpus.md").read_text("utf-8")
+    assert f"{len(counters())} fields" in page
 
 
 @pytest.mark.parametrize(
@@ -153,9 +160,6 @@ def test_targets_when_listed_then_each_file_is_that_of_a_job() -> None:
 def test_prometheus_config_when_checked_with_its_targets_then_it_is_valid(
     tmp_path: Path, find_tool: Callable[[str], Path]
 ) -> None:
-    import shutil
-    import subprocess
-
     folder = shutil.copytree(PROMETHEUS, tmp_path / "prometheus")
     token = tmp_path / "view.token"
     token.write_text("a token\n")
