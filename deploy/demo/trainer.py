@@ -1,23 +1,31 @@
 """The demo's patient: a container whose memory really grows, and an exporter that shows it as a GPU exporter would.
 
 A Docker engine → a running container, and a metrics page that gives what its memory cgroup holds as DCGM would.
-There is no GPU here: the page says so, and the number is the container's own memory.
+There is no GPU here, and the page says so: memory is the container's own, all else comes from tests/simulator.
 """
 
 from __future__ import annotations
 
 import threading
+import time
+from dataclasses import replace
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import docker
+import numpy as np
 from docker.models.containers import Container
 
 from realparts.loopback import MetricsPage
+from simulator import dcgm, page
+from simulator.cluster import Cluster
+from simulator.page import Column
+from simulator.scenario import load
 
 IMAGE = "localhost/busybox:1"
 HOSTNAME = "demo-gpu-host"
-UUID = "GPU-00000000-demo-0000-0000-000000000000"
+GPU = Path(__file__).parent / "gpu.yaml"
 STEADY_S = 25
 """How long after each start it works well: long enough to see the alert resolve before the memory grows again."""
 
@@ -78,10 +86,9 @@ class Exporter:
     def __init__(self, engine: docker.DockerClient, container: Container) -> None:
         self.memory_mib: float | None = None
         self._engine = engine
-        self._container_id = container.attrs["Id"]
-        self._labels = (
-            f'gpu="0",UUID="{UUID}",modelName="simulated",hostname="{HOSTNAME}",container_name="{container.name}"'
-        )
+        self._container = container
+        self._cluster = Cluster(load(GPU))
+        self._began = time.monotonic()
         self._page = MetricsPage()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._look, daemon=True)
@@ -91,14 +98,25 @@ class Exporter:
     def _look(self) -> None:
         while not self._stop.wait(LOOK_S):
             try:
-                self.memory_mib = memory_mib(self._engine, self._container_id)
+                self.memory_mib = memory_mib(self._engine, self._container.attrs["Id"])
             except (docker.errors.APIError, OSError):
                 self.memory_mib = None
-            shown = f"DCGM_FI_DEV_FB_USED{{{self._labels}}} {self.memory_mib:.2f}\n" if self.memory_mib else ""
-            self._page.text = (
-                "# HELP DCGM_FI_DEV_FB_USED SIMULATED GPU memory in MiB: really the memory of the container.\n"
-                "# TYPE DCGM_FI_DEV_FB_USED gauge\n" + shown
-            )
+            # Before its job begins the simulated GPU idles, as it does while the container does not run.
+            at_s = -1.0 if self.memory_mib is None else time.monotonic() - self._began
+            columns = dcgm.columns(self._cluster.nodes[HOSTNAME], np.array([at_s]))
+            self._page.text = page.text(shown for column in columns if (shown := self._shown(column)) is not None)
+
+    def _shown(self, column: Column) -> Column | None:
+        """A column of the simulated page as this one has it: with the container's memory, or none while it has none."""
+        labels = {**dict(column.labels), "modelName": "simulated", "container_name": self._container.name}
+        words = f"SIMULATED. {column.help}"
+        values = column.values
+        if column.name.startswith("DCGM_FI_DEV_FB_"):
+            if self.memory_mib is None or column.name != "DCGM_FI_DEV_FB_USED":
+                return None
+            words = f"SIMULATED. {column.help} Really the memory of the container."
+            values = np.array([round(self.memory_mib, 2)])
+        return replace(column, help=words, labels=tuple(labels.items()), values=values)
 
     def __enter__(self) -> Self:
         return self

@@ -47,3 +47,9 @@ def test_cluster_when_a_job_does_not_fit_then_it_says_where_and_how_much_there_i
 def test_stories_when_loaded_then_each_is_named_as_its_file_and_fits_its_gpus(path: Path) -> None:
     scenario = load(path.stem)
     assert (scenario.name, len(Cluster(scenario).gpus) > 0) == (path.stem, True)
+
+
+def test_readme_when_its_scenario_is_taken_as_it_stands_then_it_can_be_played() -> None:
+    readme = (STORIES.parent / "README.md").read_text()
+    text = readme.partition("```yaml\n")[2].partition("```")[0]
+    assert len(Cluster(parse(text)).gpus) == 16
