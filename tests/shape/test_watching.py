@@ -37,7 +37,7 @@ RULES = {
     if group["name"] == "remediator"
 }
 RULE_TESTS = [
-    test["alert_rule_test"]
+    test.get("alert_rule_test", [])
     for file in sorted((PROMETHEUS / "tests").glob("*.yml"))
     for test in YAML(typ="safe").load(file)["tests"]
 ]

@@ -262,11 +262,13 @@ def test_ladder_when_a_rung_is_not_verified_then_what_is_above_it_is_told(
 def test_shipped_playbooks_when_loaded_then_have_neither_problems_nor_lints() -> None:
     loaded = load([ROOT / "playbooks"], context=CONTEXT)
     assert [problem.located() for problem in loaded.problems] == []
-    rules = read_rules([str(ROOT / "deploy" / "prometheus" / "remediator-rules.yml")])
+    prometheus = ROOT / "deploy" / "prometheus"
+    rules = read_rules([str(prometheus / "gpu-*.yml"), str(prometheus / "remediator-rules.yml")])
     advice = lint(loaded, actions=REGISTRY, can_ask=True, rules=rules)
     assert (rules.problems, advice.problems, advice.lints) == ([], (), ())
     assert {playbook.name for playbook in loaded.playbook_set.playbooks} == {
         "notify-on-imbalance",
+        "notify-on-xid",
         "restart-on-leak",
         "throttle-on-overheat",
         "watchdog",
