@@ -1,6 +1,6 @@
 """An example of a training loop that says how far it is. Needs no GPU: what it trains is a line through points.
 
-python train.py --job llm --port 9200                                    # a page: http://HOST:9200/metrics
+python train.py --job llm --port 9300                                    # a page: http://HOST:9300/metrics
 python train.py --job llm --textfiles /var/lib/node_exporter/textfiles   # a file for node_exporter
 """
 

@@ -52,7 +52,7 @@ COMMANDS = {
     "audit": "Read, verify and export the audit log.",
     "actions": "What actions there are and the params they take.",
     "rules": "Make rules of Prometheus from a file of thresholds.",
-    "schema": "JSON Schema of playbooks, policies, tests and settings.",
+    "schema": "JSON Schema of playbooks, policies, tests, thresholds and settings.",
 }
 """Every command and its line in the help. The module and the click command in it bear the command's name."""
 

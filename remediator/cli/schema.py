@@ -12,7 +12,7 @@ from remediator.loading.schema import SchemaKind, json_schema
 @click.command()
 @click.argument("what", type=click.Choice([kind.value for kind in SchemaKind]))
 def schema(what: str) -> None:
-    """Print the JSON Schema of playbooks, policies, their tests or the settings.
+    """Print the JSON Schema of playbooks, policies, their tests, thresholds or the settings.
 
     An editor with a language server for YAML or TOML completes and checks with it; remediator check finds more.
     """

@@ -6,7 +6,6 @@ something else.
 
 from __future__ import annotations
 
-import json
 import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
@@ -78,5 +77,11 @@ def _text(value: str) -> str:
         return value
     if value.isprintable():
         return "'" + value.replace("'", "''") + "'"
-    # Of the characters that are written out, JSON's and YAML's double quotes have the same.
-    return json.dumps(value)
+    return '"' + "".join(_ESCAPES.get(char) or _escaped(char) for char in value) + '"'
+
+
+_ESCAPES = {'"': r"\"", "\\": r"\\", "\n": r"\n", "\t": r"\t"}
+
+
+def _escaped(char: str) -> str:
+    return char if char.isprintable() else f"\\U{ord(char):08x}"

@@ -24,6 +24,7 @@ from remediator.core.action import ALL_LABELS, LookingAction, LookingActions, Un
 from remediator.core.units import print_duration
 from remediator.loading.format import PlaybookKeys, PolicyKeys
 from remediator.loading.scenario_format import EXPECTED, SETTINGS_THAT_ACT, VERBS, TestKeys
+from remediator.loading.thresholds import ThresholdsKeys
 from remediator.settings import Settings
 
 Schema = dict[str, Any]
@@ -35,6 +36,7 @@ class SchemaKind(StrEnum):
     PLAYBOOK = "playbook"
     POLICY = "policy"
     TEST = "test"
+    THRESHOLDS = "thresholds"
     SETTINGS = "settings"
 
 
@@ -54,6 +56,8 @@ def json_schema(kind: SchemaKind, actions: LookingActions) -> Schema:
             schema = _schema_of(TestKeys, _Schema)
             _add_verbs(schema, actions)
             _add_settings(schema)
+        case SchemaKind.THRESHOLDS:
+            schema = _schema_of(ThresholdsKeys, _Schema)
         case SchemaKind.SETTINGS:
             schema = _settings()
     head = {"$schema": GenerateJsonSchema.schema_dialect, "$id": f"urn:remediator:schema:{kind}"}

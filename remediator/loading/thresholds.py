@@ -184,7 +184,7 @@ def load_thresholds(path: FilePath) -> LoadedThresholds:
         found = [_problem("holds nothing; a file of thresholds has `signals`", file)]
     if len(documents) > 1:
         second = documents[1].root
-        found.append(_problem("is one document; write all into one list of `signals`", file, second.line))
+        found.append(_problem("a file of thresholds is one document; write all into one list of `signals`", file, second.line))
     thresholds = None
     for document in documents[:1]:
         problems = Problems(document)
@@ -199,6 +199,9 @@ def _problem(message: str, file: str, line: int = 1) -> PlaybookError:
 
 
 def _build(document: Document, problems: Problems) -> Thresholds | None:
+    if not isinstance(document.root.value, dict):
+        problems.add((), "a file of thresholds is a map of keys and values: `stages`, `signals`")
+        return None
     keys = read_keys(document, ThresholdsKeys, problems, has_templates=False)
     if keys is None:
         return None

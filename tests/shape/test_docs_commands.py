@@ -17,6 +17,7 @@ from remediator.actions import REGISTRY
 from remediator.core.event import EventType
 from remediator.loading import LoadContext, load
 from remediator.loading.scenarios import load_tests
+from remediator.loading.thresholds import load_thresholds
 from remediator.settings import load_settings
 from remediator.telemetry import Metrics
 
@@ -81,6 +82,8 @@ def test_file_when_a_page_shows_it_then_it_loads(block: Block, tmp_path: Path) -
         assert load_settings(file, environ={}).listen
     elif "alertmanager" in file.name:
         assert YAML(typ="safe").load(block.text)["route"]
+    elif file.name == "thresholds.yaml":
+        assert [problem.located() for problem in load_thresholds(file).problems] == []
     elif file.name.endswith(".test.yaml"):  # its playbooks stand in other blocks
         tests = load_tests([file], actions=REGISTRY)
         assert [one.located() for one in tests.problems if "cannot be read" not in one.located()] == []

@@ -22,6 +22,8 @@ FIRST_KEYS = {
     "playbook": SchemaKind.PLAYBOOK,
     "policy": SchemaKind.POLICY,
     "playbooks": SchemaKind.TEST,
+    "stages": SchemaKind.THRESHOLDS,
+    "signals": SchemaKind.THRESHOLDS,
 }
 
 
@@ -36,6 +38,7 @@ def documents_in(text: str) -> Iterator[tuple[SchemaKind, str]]:
 def shipped() -> Iterator[tuple[SchemaKind, str, str]]:
     """Kind, name and text of what is shipped, by document."""
     found = [*(ROOT / "playbooks").glob("*.yaml"), *(ROOT / "deploy").rglob("playbooks/*.yaml")]
+    found += (ROOT / "deploy").rglob("thresholds.yaml")
     data = ROOT / "tests" / "data"
     for file in [*found, data / "whole_format.yaml", *data.rglob("*.test.yaml")]:
         for kind, text in documents_in(file.read_text("utf-8")):
@@ -61,10 +64,12 @@ ALL = [*shipped(), *shown()]
 def test_schemas_when_checked_against_their_dialect_then_are_schemas() -> None:
     files = sorted(map(str, SCHEMAS.iterdir()))
     done = CliRunner().invoke(check_jsonschema, ["--check-metaschema", *files])
-    assert (len(files), done.exit_code, done.output) == (4, 0, "ok -- validation done\n")
+    assert (len(files), done.exit_code, done.output) == (5, 0, "ok -- validation done\n")
 
 
-@pytest.mark.parametrize(("kind", "at_least"), [("playbook", 12), ("policy", 3), ("test", 6), ("settings", 6)])
+@pytest.mark.parametrize(
+    ("kind", "at_least"), [("playbook", 12), ("policy", 3), ("test", 6), ("thresholds", 2), ("settings", 6)]
+)
 def test_files_when_they_are_shipped_or_shown_then_editors_find_nothing_wrong(
     kind: str, at_least: int, tmp_path: Path
 ) -> None:

@@ -26,6 +26,7 @@ from remediator.core.policy import Fleet, Policy
 from remediator.loading import LoadContext, effective, load
 from remediator.loading.scenarios import load_tests
 from remediator.loading.schema import SchemaKind, json_schema
+from remediator.loading.thresholds import load_thresholds
 from remediator.settings import load_settings, table_problems
 
 ROOT = Path(__file__).parents[2]
@@ -101,7 +102,9 @@ def test_schema_when_read_then_every_table_refuses_what_it_does_not_know(kind: S
     assert [at for at, table in named if table["additionalProperties"] is not False] == []
 
 
-@pytest.mark.parametrize(("kind", "n_keys"), [("playbook", 100), ("policy", 13), ("test", 120), ("settings", 60)])
+@pytest.mark.parametrize(
+    ("kind", "n_keys"), [("playbook", 100), ("policy", 13), ("test", 120), ("thresholds", 20), ("settings", 60)]
+)
 def test_schema_when_read_then_every_key_is_described(kind: str, n_keys: int) -> None:
     keys = keys_of(SchemaKind(kind))
     assert len(keys) >= n_keys
@@ -204,6 +207,10 @@ def documents_of(table: str, row: Mapping[str, Any]) -> Iterator[tuple[SchemaKin
     if table.startswith("test_file"):
         yield SchemaKind.TEST, "yaml", row["text"]
         return
+    if table.startswith("threshold"):
+        for text in row["text"].split("\n---\n"):
+            yield SchemaKind.THRESHOLDS, "yaml", text
+        return
     if "toml" in row:
         yield SchemaKind.SETTINGS, "toml", row["toml"]
         return
@@ -212,7 +219,7 @@ def documents_of(table: str, row: Mapping[str, Any]) -> Iterator[tuple[SchemaKin
         yield kind, "yaml", text
 
 
-TABLES = ["playbook_errors.yaml", "settings_errors.yaml", "test_file_errors.yaml"]
+TABLES = ["playbook_errors.yaml", "settings_errors.yaml", "test_file_errors.yaml", "threshold_errors.yaml"]
 ROWS = {(table, row["id"]): row for table in TABLES for row in rows(table)}
 
 
@@ -371,6 +378,27 @@ EVERY_SETTING = {
     "log_level": "info",
     "log_format": "json",
 }
+EVERY_THRESHOLD = {
+    "stages": {"middle_from": 0.3, "late_from": 0.7, "back_by": 0, "stale_after": "10m"},
+    "signals": [
+        {
+            "signal": "x",
+            "unit": "percent",
+            "series": "x",
+            "by": ["cluster", "workload"],
+            "alert": "X",
+            "grades": {
+                "info": {"above": {"early": 90, "middle": 80.5, "late": 70, "unknown": 80}, "clears": 5, "for": "2m"},
+                "warning": {"above": 91, "for": 0},
+                "critical": {"above": 92},
+            },
+            "goal": 5,
+            "unless": "y",
+            "annotations": {"summary": "s", "description": "d"},
+        },
+        {"signal": "y", "unit": "ratio", "series": "gpu:y:ratio", "goal": 0.5},
+    ],
+}
 EVERY_VERB = {
     "playbooks": ["x.yaml"],
     "policies": ["x.yaml"],
@@ -432,6 +460,7 @@ SEEDS = {
     SchemaKind.PLAYBOOK: [document for document in WHOLE if "playbook" in document],
     SchemaKind.POLICY: [document for document in WHOLE if "policy" in document],
     SchemaKind.TEST: [EVERY_VERB],
+    SchemaKind.THRESHOLDS: [EVERY_THRESHOLD],
     SchemaKind.SETTINGS: [EVERY_SETTING],
 }
 # No 2.0: to JSON Schema it is the number 2, and where text is wanted a file's 2.0 is text and its 2 is not.
@@ -477,6 +506,8 @@ def loads(kind: SchemaKind, document: Any, folder: Path) -> bool:
     file.write_text(json.dumps(document), "utf-8")
     if kind is SchemaKind.TEST:
         return load_tests([file], actions=ACTIONS).problems == ()
+    if kind is SchemaKind.THRESHOLDS:
+        return load_thresholds(file).problems == ()
     return load([file], context=CONTEXT).problems == ()
 
 
