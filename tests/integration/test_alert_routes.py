@@ -194,7 +194,7 @@ COOL = """
 playbook: cool
 match: [alertname = GPUHot]
 per: [UUID]
-hold: 4s
+hold: 2s
 steps: [{action: notify.send, params: {to: [people], title: "{{ labels.UUID }}", body: is hot}}]
 escalate: {to: [people]}
 """

@@ -1,7 +1,7 @@
 """Whose work a GPU does, however Prometheus comes to its labels: a page like DCGM's, scraped in every way we document.
 
-One real Prometheus with a job for each way, all of the same exporter; each has its `cluster`, by which the rules keep
-them apart.
+One real Prometheus with a job for each way, all of the same exporter, and all GPU rules; each way has its `cluster`, by
+which the rules keep them apart.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 from ruamel.yaml import YAML
 
 from conftest_realparts import do_without
@@ -88,6 +89,10 @@ def ways() -> Iterator[dict[str, Any]]:
             "metric_relabel_configs": of_an_operator(endpoint["metricRelabelings"]),
         }
         yield {"job_name": f"untouched_{word}", "honor_labels": honor, "labels": EXPORTER}
+        # The same GPUs twice, as ours and as somebody else scrapes them.
+        ours = {"metric_relabel_configs": shipped["metric_relabel_configs"], "labels": {"cluster": "twice"}}
+        theirs = {"labels": EXPORTER | {"cluster": "twice"}}
+        yield {"job_name": f"twice_{word}", "honor_labels": honor, **(theirs if honor else ours)}
 
 
 WAYS = list(ways())
@@ -100,7 +105,9 @@ BY_JOB = {"GPU-3": {"workload": "ml/tune", "training_job": "ml/tune", "exported_
 BY_POD = {"GPU-3": {"workload": "ml/tune-x2", "exported_pod": "tune-x2", **IN_A_POD}}
 NOBODY: dict[str, dict[str, str]] = {"GPU-0": {}, "GPU-3": {}}
 
-EXPECTED = {way["job_name"]: FIRST | IDLE | BY_JOB | OF_SLURM for way in WAYS} | {
+CLUSTERS = list(dict.fromkeys(way["labels"].get("cluster", way["job_name"]) for way in WAYS))
+
+EXPECTED = dict.fromkeys(CLUSTERS, FIRST | IDLE | BY_JOB | OF_SLURM) | {
     # Nobody renamed anything: right, or less, but never the exporter.
     "untouched_honor_false": FIRST | IDLE | BY_POD | OF_SLURM,
     "untouched_honor_true": NOBODY | IDLE | OF_SLURM,
@@ -110,23 +117,25 @@ EXPECTED = {way["job_name"]: FIRST | IDLE | BY_JOB | OF_SLURM for way in WAYS} |
 @pytest.fixture(scope="module")
 def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     """It has scraped every way and recorded what it saw."""
-    rules = YAML(typ="safe").load(PROMETHEUS / "gpu-recording.yml")
-    for group in rules["groups"]:
-        group["interval"] = "1s"
+    groups = [
+        group | {"name": f"{file.name} {group['name']}", "interval": "1s"}
+        for file in sorted(PROMETHEUS.glob("gpu-*.yml"))
+        for group in YAML(typ="safe").load(file)["groups"]
+    ]
     with (
         MetricsPage(page('Hostname="gpu-01"')) as alone,
         MetricsPage(page('Hostname="dcgm-exporter-x7k2p"')) as in_a_pod,
     ):
         jobs = []
         for way in WAYS:
-            labels = way["labels"] | {"cluster": way["job_name"]}
+            labels = {"cluster": way["job_name"]} | way["labels"]
             exporter = in_a_pod if "relabel_configs" in way else alone
             job = {key: value for key, value in way.items() if key != "labels"}
             jobs.append(job | {"static_configs": [{"targets": [exporter.address], "labels": labels}]})
         try:
             running = Prometheus(
                 tmp_path_factory.mktemp("honor") / "prometheus",
-                rules=rules, targets={}, alertmanager_urls=[], scrape_configs=jobs,
+                rules={"groups": groups}, targets={}, alertmanager_urls=[], scrape_configs=jobs,
             )  # fmt: skip
         except FileNotFoundError as error:
             do_without("alertmanager", str(error))
@@ -142,7 +151,8 @@ def is_seen(prometheus: Prometheus) -> bool:
     """Whether all GPUs are there by every way, and some workload by each: workloads come last."""
     found = prometheus.series("gpu:workload:info")
     known = {series["cluster"] for series in found if series.get("workload")}
-    return len(found) == len(GPUS) * len(WAYS) and len(known) == len(WAYS)
+    n_scraped = len(prometheus.series("up == 1"))
+    return (len(found), len(known), n_scraped) == (len(GPUS) * len(CLUSTERS), len(CLUSTERS), len(WAYS))
 
 
 @pytest.mark.alertmanager
@@ -168,3 +178,11 @@ def test_trap_when_nothing_is_renamed_and_labels_are_honoured_then_an_idle_gpu_b
     # Why no rule reads `pod`, and lint `pod-is-exporter` says so of playbooks.
     asked = 'DCGM_FI_DEV_GPU_TEMP{UUID="GPU-1",job="untouched_honor_true"}'
     assert [series["pod"] for series in prometheus.series(asked)] == [EXPORTER["pod"]]
+
+
+@pytest.mark.alertmanager
+def test_rules_when_gpus_are_scraped_in_every_way_and_twice_then_none_of_them_fails(prometheus: Prometheus) -> None:
+    answer = requests.get(f"{prometheus.url}/api/v1/rules", timeout=10).json()["data"]["groups"]
+    rules = [rule for group in answer for rule in group["rules"]]
+    failed = [(rule["name"], rule["lastError"]) for rule in rules if rule["health"] == "err"]
+    assert (failed, any(rule["health"] == "ok" for rule in rules)) == ([], True)
