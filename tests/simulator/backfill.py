@@ -90,14 +90,16 @@ def write(
     n_series = sum(len(page.scraped(np.zeros(1))) for page in pages)  # of an early time: a guess
     block_s = LARGE_BLOCK_S if n_series * LARGE_BLOCK_S / step_s <= _LARGE_SAMPLES else SMALL_BLOCK_S
     firsts = range(start_s - start_s % block_s, end_s, block_s)
-    n_samples = 0
+    n_samples, last_s = 0, start_s
     with tempfile.TemporaryDirectory(prefix=".backfill-", dir=into) as scratch, ThreadPoolExecutor(N_PROMTOOLS) as pool:
         at_work: list[Future[None]] = []
         for number, first in enumerate(firsts):
-            begin = max(first, start_s)
-            times = np.arange(begin, min(first + block_s, end_s), step_s)
+            # Samples lie at whole steps from the start, wherever blocks begin.
+            skipped = max(0, -(-(first - start_s) // step_s))
+            times = np.arange(start_s + skipped * step_s, min(first + block_s, end_s), step_s)
             if not times.size:
                 continue
+            last_s = int(times[-1])
             block = [one for page in pages for one in page.scraped(times - float(start_s))]
             n_series = max(n_series, len(block))
             n_samples += sum(int((~np.isnan(one.values)).sum()) for one in block)
@@ -113,10 +115,10 @@ def write(
             one.result()
     return History(
         start_s=start_s,
-        end_s=int(times[-1]) if len(firsts) else start_s,
+        end_s=last_s,
         n_series=n_series,
         n_samples=n_samples,
-        n_blocks=len(firsts),
+        n_blocks=len(at_work),
     )
 
 

@@ -219,7 +219,7 @@ def targets(
             "trainer",
             f"/trainers/{job.job.name}",
             f"{node.name}:{PORTS['trainer'] + cluster.jobs.index(job)}",
-            lambda times, job=job: host.trainer_columns(job, times),
+            lambda times, job=job, node=node: host.trainer_columns(job, node.shown("trainer", times)),
             lambda times, job=job, node=node: ~np.isnan(job.ages(times)[0]) & node.answers("trainer", times),
             labels,
         )

@@ -26,7 +26,8 @@ pytestmark = pytest.mark.alertmanager
 
 TESTS = Path(__file__).resolve().parents[2]
 HOUR = 3600
-END_S = 1_790_000_000
+BLOCK_S = 1_790_000_000 // backfill.LARGE_BLOCK_S * backfill.LARGE_BLOCK_S
+"""Where one of Prometheus' blocks ends and another begins."""
 
 SMALL = parse(
     """
@@ -89,7 +90,7 @@ def test_backfill_when_written_then_a_real_prometheus_has_the_history_with_its_g
     find_tool: Callable[[str], Path], tmp_path: Path
 ) -> None:
     find_tool("promtool")
-    start_s = END_S - END_S % 60 - 2 * HOUR
+    start_s = BLOCK_S - HOUR
     said: list[str] = []
     done = backfill.write(
         SMALL,
@@ -101,7 +102,9 @@ def test_backfill_when_written_then_a_real_prometheus_has_the_history_with_its_g
     )
     assert (done.n_samples > 10_000, len(said)) == (True, done.n_blocks)
     listed = subprocess.run([find_tool("promtool"), "tsdb", "list", tmp_path / "data"], capture_output=True, text=True)
-    assert len(listed.stdout.splitlines()) == 1 + done.n_blocks
+    spans = sorted((int(row.split()[1]), int(row.split()[2])) for row in listed.stdout.splitlines()[1:])
+    assert len(spans) == done.n_blocks == 2
+    assert spans[0][1] <= BLOCK_S * 1000 <= spans[1][0]
     rules = tmp_path / "rules.yml"
     rules.write_text(
         "groups:\n- name: g\n  rules:\n"
@@ -130,6 +133,27 @@ def test_backfill_when_written_then_a_real_prometheus_has_the_history_with_its_g
         "exported_namespace": "ml", "exported_pod": "a-0", "exported_container": "trainer",
     }  # fmt: skip
     assert {name: labels.get(name) for name in wanted} == wanted
+
+
+def test_backfill_when_a_step_does_not_divide_a_block_then_samples_lie_at_whole_steps_from_the_start(
+    find_tool: Callable[[str], Path], tmp_path: Path
+) -> None:
+    find_tool("promtool")
+    start_s = BLOCK_S - 1000
+    start_s -= start_s % 420
+    backfill.write(SMALL, tmp_path, start_s=start_s, end_s=start_s + HOUR, step_s=420, sources=["node"])
+    (tmp_path / "wal").mkdir()  # promtool's dump wants what only a Prometheus makes
+    dumped = subprocess.run([find_tool("promtool"), "tsdb", "dump", tmp_path], capture_output=True, text=True).stdout
+    times = [int(row.split()[-1]) for row in dumped.splitlines() if "node_boot_time_seconds" in row]
+    assert sorted(times) == [(start_s + 420 * n) * 1000 for n in range(9)]
+
+
+def test_backfill_when_there_is_no_promtool_then_it_says_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(backfill.BackfillError, match="promtool is not installed; `make setup`"):
+        backfill.write(SMALL, tmp_path, start_s=0, end_s=600)
 
 
 def test_series_when_given_to_promtool_then_rules_see_the_story(
