@@ -232,7 +232,7 @@ class _Level:
         last = int(start_s // history.width_s)
         before = [bucket for bucket in history.full if last - _N_HISTORY <= bucket.index < last]
         most = max((bucket.most for bucket in before), default=0)
-        rose = trend.last_bytes - max(most, trend.first_bytes)
+        rose = min(trend.last_bytes - most, trend.bytes_per_s * self.window_s)  # by the line: a step is no rise
         self.is_new_ground = rose >= max(_LEAST_GAIN_BYTES, _NEW_GROUND * _largest_fall(before))
         if len(before) == _N_HISTORY:
             grew = (before[-1].least - before[0].least) / (history.width_s * (_N_HISTORY - 1))
@@ -371,10 +371,8 @@ def fit(window: Sequence[_Bucket], width_s: float, ease: float = 1.0) -> _Trend 
     if len(window) < _N_NEEDED or window[-1].index - window[0].index < _N_BUCKETS - 2:
         return None
     at, used, n_supports = _envelope(_without_dips([(bucket.index, bucket.least) for bucket in window]))
-    half = len(at) // 2
-    early, late = _median_slope(at[:half], used[:half]), _median_slope(at[half:], used[half:])
     slope = _median_slope(at, used)
-    residuals = [least - slope * when for when, least in zip(at, used, strict=True)]
+    residuals = [least - used[0] - slope * (when - at[0]) for when, least in zip(at, used, strict=True)]
     centre = sum(residuals) / len(residuals)
     residuals = [residual - centre for residual in residuals]
     squares = sum(residual * residual for residual in residuals)
@@ -385,14 +383,15 @@ def fit(window: Sequence[_Bucket], width_s: float, ease: float = 1.0) -> _Trend 
     error = 2 * (squares / (len(at) - 2) / spread * (1 + lag) / (1 - lag)) ** 0.5
     uncertainty = max(error, _GRANULE_BYTES / _N_BUCKETS)
     least_gain = max(_LEAST_GAIN_BYTES, _LEAST_GAIN_OF_TEETH * _largest_fall(window))
+    half, late = len(at) // 2, 0.0
     if used[-1] - used[0] < ease * least_gain:
         why = "too little"
     elif slope < ease * _SURENESS * uncertainty or n_supports < ease * _N_SUPPORTS:
         why = "not sure"
-    elif late < ease * _LEAST_LATE * early:
-        why = "flattens"
     else:
-        why = _why_uneven(used, ease)
+        late = _median_slope(at[half:], used[half:])
+        flattens = late < ease * _LEAST_LATE * _median_slope(at[:half], used[:half])
+        why = "flattens" if flattens else _why_uneven(used, ease)
     return _Trend(
         bytes_per_s=slope / width_s,
         uncertainty=uncertainty / width_s,
@@ -454,12 +453,14 @@ def _largest_fall(buckets: Sequence[_Bucket]) -> int:
     """From the most used in any bucket to the least in a later one: how tall its teeth are."""
     most = buckets[0].most if buckets else 0
     fall = 0
-    for bucket in buckets:
+    for bucket in buckets[1:]:  # within one, nobody knows which came first
         fall = max(fall, most - bucket.least)
         most = max(most, bucket.most)
     return fall
 
 
 def _median_slope(at: Sequence[int], used: Sequence[int]) -> float:
-    """Theil and Sen's: the median of the slopes between all pairs."""
+    """Theil and Sen's: the median of the slopes between all pairs; of what never falls."""
+    if used[0] == used[-1]:  # it never falls, so it is flat; most are
+        return 0.0
     return median((used[j] - used[i]) / (at[j] - at[i]) for i in range(len(at)) for j in range(i + 1, len(at)))
