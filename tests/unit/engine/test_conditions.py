@@ -224,6 +224,15 @@ def test_ask_when_it_failed_at_once_then_it_is_asked_again_at_once() -> None:
     assert asker.ask("a", [condition("1")]) == (Reading(values=(1.0,)),)
 
 
+def test_ask_when_a_reader_in_memory_failed_slowly_then_it_does_not_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SLOW_S", -1.0)  # a machine that stood still meanwhile
+    reader = Reader(raises(TransientActionError("away")))
+    asker = Conditions({"a": reader}, is_alone=True)
+    asker.ask("a", [condition("1")])
+    reader.answer = lambda _query: (1.0,)
+    assert asker.ask("a", [condition("1")]) == (Reading(values=(1.0,)),)
+
+
 def test_ask_when_it_fails_and_answers_again_then_each_change_is_logged_once() -> None:
     reader = Reader()
     asker = Conditions({"a": reader}, Metrics())
