@@ -1,0 +1,349 @@
+"""Every query of the GPU dashboards and every rule, on a real Prometheus that holds simulated clusters.
+
+In one all is well, in others all that the alerts know is wrong. Their last hours are written into a Prometheus'
+data, with the recorded series that rules look back to, and that of an engine with a few runs; then a Prometheus starts
+on it with the shipped rules, but for their `for`, which tests/integration/test_deploy_files.py holds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import requests
+from prometheus_client.parser import text_string_to_metric_families
+from ruamel.yaml import YAML
+
+from conftest_realparts import do_without
+from realparts.process import wait_until
+from realparts.prometheus import Prometheus, find_program
+from remediator.telemetry import Metrics
+from simulator import backfill
+from simulator.filled import FilledPrometheus
+from simulator.scenario import load
+from simulator.scrape import Series
+
+pytestmark = pytest.mark.alertmanager
+
+ROOT = Path(__file__).resolve().parents[2]
+STORIES = ROOT / "tests" / "data" / "dashboards"
+RULES = ROOT / "deploy" / "prometheus"
+BOARDS = {file.stem: json.loads(file.read_text("utf-8")) for file in (ROOT / "deploy" / "grafana").glob("gpu-*.json")}
+
+STEP_S = 60
+"""Between two scrapes of the history. The rules look at the last five minutes of it, which leaves time to ask."""
+
+RUN_ENDED_S = (600, 300)
+"""Before the end of the history: when a run ended that is like an earlier one, and the first of its kind."""
+
+SETTLED_S = 60
+"""Within which the rules, each second, have said all that they say: some count to twenty."""
+
+LOOKED_BACK_TO = {
+    "gpu:present:info",
+    "gpu:identity:info",
+    "gpu:utilization:percent",
+    "gpu:memory_used:mib",
+    "gpu:memory_floor:mib5m",
+    "gpu:memory_floor:mib30m",
+    "gpu:temperature:celsius",
+    "gpu:power:watts",
+    "gpu:nvlink:bytes_per_second",
+    "gpu:ecc_errors:total",
+    "gpu:exporter_target:info",
+}
+"""Recorded series whose last hours others read."""
+
+EMPTY_WHEN_WELL = {
+    ("gpu-cluster", "Predicted time to full", "A"): "nothing grows",
+    ("gpu-cluster", "Leaks now: growth", "A"): "nothing leaks",
+    ("gpu-cluster", "Capped GPUs", "A"): "nobody has lowered a limit",
+    ("gpu-cluster", "Slowed down by heat", "A"): "no GPU is too hot",
+    ("gpu-cluster", "Mended memory errors within an hour", "A"): "there were none",
+    ("gpu-cluster", "Xids", "A"): "there were none",
+    ("gpu-node", "Processes that leak", "A"): "none does",
+    ("gpu-node", "Predicted time to full", "A"): "nothing grows",
+    ("gpu-node", "Why clocks are held down", "A"): "they are not",
+    ("gpu-node", "Xids", "A"): "there were none",
+    ("gpu-job", "Time to full", "A"): "nothing grows",
+    ("gpu-job", "Time to full by GPU", "A"): "nothing grows",
+}
+"""Board, panel and query that are rightly empty where all is well → why. Each gives data where it is not."""
+
+OF_ANY_EXPORTER = {
+    ("gpu-cluster", "GPUs", "A"),
+    ("gpu-cluster", "Utilisation by GPU", "A"),
+    ("gpu-cluster", "Memory in use by workload, with the limit in force", "A"),
+    ("gpu-cluster", "Hottest GPUs", "A"),
+    ("gpu-cluster", "Power drawn", "A"),
+    ("gpu-cluster", "NVLink against peers", "A"),
+    ("gpu-cluster", "Exporters", "A"),
+    ("gpu-node", "Utilisation", "A"),
+    ("gpu-node", "Memory in use", "A"),
+    ("gpu-node", "What each GPU works for", "A"),
+    ("gpu-node", "Power", "A"),
+    ("gpu-job", "Utilisation by rank", "A"),
+    ("gpu-job", "Memory growth by GPU", "A"),
+}
+"""What is there of an exporter that nobody has configured."""
+
+FIRING = {
+    "well": {("GPUUtilizationSaturated", "info")},
+    "ill": {
+        ("GPUUtilizationSaturated", "info"),
+        ("GPUMemoryHigh", "warning"),
+        ("GPUMemoryHigh", "critical"),
+        ("GPUMemoryOOMSoon", "critical"),
+        ("GPUMemoryLeakSlope", "warning"),
+        ("GPUECCCorrectableRate", "warning"),
+        ("GPUECCUncorrectable", "critical"),
+        ("GPURowRemapPending", "warning"),
+        ("GPURowRemapFailure", "critical"),
+        ("GPUHot", "warning"),
+        ("GPUHot", "critical"),
+        ("GPUPowerNearLimit", "info"),
+        ("GPUPowerCapped", "info"),
+        ("GPUNVLinkBelowPeers", "warning"),
+        ("GPUImbalance", "warning"),
+        ("GPUXid", "info"),
+        ("GPUXid", "warning"),
+        ("GPUXid", "critical"),
+        ("GPULost", "critical"),
+        ("GPURecoveryAction", "critical"),
+        ("GPUExporterGone", "warning"),
+        ("GPUExporterGone", "critical"),
+    },
+    "bare": {
+        ("GPUUtilizationSaturated", "info"),
+        ("GPUMetricMissing", "warning"),
+        ("GPUMetricsFrozen", "warning"),
+    },
+}
+"""By cluster: every alert and severity that fires there, none beside."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A Prometheus that shows the clusters by these rules; ``end_s`` is the last Unix time of their history."""
+
+    prometheus: Prometheus
+    rules: list[dict[str, Any]]
+    end_s: int
+
+    def ask(self, kind: str, **parameters: Any) -> list[Any]:
+        """Data of an answer of its API; AssertionError where it does not take the query."""
+        answer = requests.get(f"{self.prometheus.url}/api/v1/{kind}", params=parameters, timeout=30)
+        assert answer.status_code == 200, answer.text
+        data = answer.json()["data"]
+        found: list[Any] = data["result"] if isinstance(data, dict) else data
+        return found
+
+    def gives(self, expression: str) -> bool:
+        """Whether a query gives a series with a number, now."""
+        return any(series["value"][1] != "NaN" for series in self.ask("query", query=expression))
+
+    def choices(self, query: str) -> list[str]:
+        """What a variable's ``label_values(selector, label)`` offers."""
+        found = re.fullmatch(r"label_values\((.+), (\w+)\)", query)
+        assert found is not None, query
+        answer = self.ask(f"label/{found[2]}/values", **{"match[]": found[1]})
+        return [str(value) for value in answer]
+
+    def firing(self, cluster: str) -> set[tuple[str, str]]:
+        """Name and severity of the GPU alerts that fire in a cluster, or in none in particular."""
+        alerts = self.ask("query", query=f'ALERTS{{alertname=~"GPU.+",alertstate="firing",cluster=~"{cluster}|"}}')
+        return {(alert["metric"]["alertname"], alert["metric"]["severity"]) for alert in alerts}
+
+
+# -- what there is to show
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
+    try:
+        promtool = find_program("promtool")
+    except FileNotFoundError as error:
+        do_without("alertmanager", str(error))
+    folder = tmp_path_factory.mktemp("shown")
+    data = folder / "prometheus" / "data"
+    end_s = int(time.time())
+    start_s = end_s
+    for story in STORIES.glob("*.yaml"):
+        scenario = load(story)
+        start_s = end_s - int(scenario.duration)
+        backfill.write(scenario, data, start_s=start_s, end_s=end_s, step_s=STEP_S)
+    (folder / "engine.om").write_text("".join(engine_history(start_s, end_s)))
+    subprocess.run(
+        [promtool, "tsdb", "create-blocks-from", "--quiet", "openmetrics", folder / "engine.om", data],
+        check=True,
+    )
+    rules = [rule for group in YAML(typ="safe").load(RULES / "gpu-recording.yml")["groups"] for rule in group["rules"]]
+    looked_back_to = folder / "looked-back-to.json"
+    looked_back_to.write_text(
+        json.dumps({"groups": [{"rules": [rule for rule in rules if rule["record"] in LOOKED_BACK_TO]}]})
+    )
+    with FilledPrometheus(folder / "recording", data, step_s=STEP_S) as recording:
+        recording.record([looked_back_to], start_s=start_s, end_s=end_s)
+    groups = shipped()
+    prometheus = Prometheus(folder / "prometheus", rules={"groups": groups}, targets={}, alertmanager_urls=[])
+    prometheus.start()
+    try:
+        found = Shown(prometheus, [rule for group in groups for rule in group["rules"]], end_s)
+        # Tests say better what is not so than this would.
+        with contextlib.suppress(TimeoutError):
+            wait_until(lambda: all(found.firing(name) == FIRING[name] for name in FIRING), "they fire", SETTLED_S)
+        yield found
+    finally:
+        prometheus.kill()
+
+
+def shipped() -> list[dict[str, Any]]:
+    """The groups of the shipped rules, run each second, with alerts that do not wait."""
+    groups = [group for file in sorted(RULES.glob("*.yml")) for group in YAML(typ="safe").load(file).get("groups", [])]
+    for group in groups:
+        group["interval"] = "1s"
+        for rule in group["rules"]:
+            rule.pop("for", None)
+    return groups
+
+
+def engine_history(start_s: int, end_s: int) -> Iterator[str]:
+    """What an engine showed all the while: runs that ended, one that is open, and a lease."""
+    metrics = Metrics()
+    metrics.open_runs.labels("waiting").set(1)
+    metrics.leases.labels("open").set(1)
+    metrics.runs.labels("restart-on-leak", "succeeded").inc(3)
+    times = np.arange(start_s, end_s, STEP_S)
+    found: dict[tuple[tuple[str, str], ...], np.ndarray] = {}
+    for playbook, outcome, ended_s in (
+        ("", "", times[0]),
+        ("restart-on-leak", "succeeded", end_s - RUN_ENDED_S[0]),
+        ("throttle-on-heat", "failed", end_s - RUN_ENDED_S[1]),
+    ):
+        if playbook:
+            metrics.runs.labels(playbook, outcome).inc()
+        for family in text_string_to_metric_families(metrics.expose().decode()):
+            for sample in family.samples:
+                labels = {"__name__": sample.name, **sample.labels, "instance": "engine:9095", "job": "remediator"}
+                values = found.setdefault(tuple(labels.items()), np.full(times.shape, np.nan))
+                values[times >= ended_s] = sample.value
+    yield from backfill.openmetrics([Series(labels=dict(key), values=of) for key, of in found.items()], times)
+
+
+# -- what is asked
+
+
+def filled(expression: str, values: Mapping[str, str]) -> str:
+    """A query of Grafana's with its variables filled in."""
+    for name, value in {"__rate_interval": "5m", **values}.items():
+        expression = re.sub(rf"\$(?:{name}\b|{{{name}}})", value, expression)
+    assert "$" not in expression, expression
+    return expression
+
+
+def queries() -> list[tuple[str, str, str, str]]:
+    """Board, panel, letter and expression of each query."""
+    return [
+        (name, panel["title"], target["refId"], target["expr"])
+        for name, board in BOARDS.items()
+        for panel in board["panels"]
+        for target in panel.get("targets", [])
+    ]
+
+
+def views(shown: Shown, board: str, cluster: str) -> list[dict[str, str]]:
+    """What a person may choose there: all of each variable that has such a choice, and each value of the others."""
+    found = [{"cluster": cluster, "playbook": ".*"}]
+    for variable in BOARDS[board]["templating"]["list"]:
+        if variable["type"] == "datasource" or variable["name"] in found[0]:
+            continue
+        offers = [shown.choices(filled(variable["query"]["query"], view)) for view in found]
+        found = [
+            {**view, variable["name"]: value}
+            for view, offered in zip(found, offers, strict=True)
+            for value in ([".*"] if variable["includeAll"] else offered)
+        ]
+    return found
+
+
+def empty(shown: Shown, cluster: str) -> set[tuple[str, str, str]]:
+    """Board, panel and letter of the queries that give nothing for any choice within the cluster."""
+    choices = {board: views(shown, board, cluster) for board in BOARDS}
+    return {
+        (board, title, letter)
+        for board, title, letter, expression in queries()
+        if not any(shown.gives(filled(expression, view)) for view in choices[board])
+    }
+
+
+# -- rules
+
+
+def test_rules_when_run_on_all_clusters_then_none_fails(shown: Shown) -> None:
+    answer = requests.get(f"{shown.prometheus.url}/api/v1/rules", timeout=30).json()
+    rules = [rule for group in answer["data"]["groups"] for rule in group["rules"]]
+
+    assert len(rules) == len(shown.rules)
+    assert {rule["name"]: rule["lastError"] for rule in rules if rule["health"] != "ok"} == {}
+
+
+@pytest.mark.parametrize("cluster", FIRING)
+def test_rules_when_a_cluster_is_in_this_state_then_these_alerts_fire_and_no_other(shown: Shown, cluster: str) -> None:
+    assert shown.firing(cluster) == FIRING[cluster]
+
+
+def test_clusters_when_taken_together_then_every_alert_that_is_shipped_fires_in_one(shown: Shown) -> None:
+    alerts = [rule for rule in shown.rules if rule.get("alert", "").startswith("GPU")]
+    known = {(alert["alert"], alert["labels"]["severity"]) for alert in alerts}
+
+    assert known == set().union(*FIRING.values())
+
+
+# -- dashboards
+
+
+@pytest.mark.parametrize("board", BOARDS)
+def test_variables_when_asked_then_each_has_something_to_choose(shown: Shown, board: str) -> None:
+    for variable in BOARDS[board]["templating"]["list"]:
+        if variable["type"] == "query":
+            query = filled(variable["query"]["query"], {"cluster": ".*", "hostname": "fit-01"})
+            assert shown.choices(query), variable["name"]
+
+
+def test_queries_when_all_is_well_then_each_gives_data_but_those_of_faults(shown: Shown) -> None:
+    assert empty(shown, "well") == set(EMPTY_WHEN_WELL)
+
+
+def test_queries_when_everything_is_wrong_then_those_of_faults_give_data_too(shown: Shown) -> None:
+    assert empty(shown, "ill") & set(EMPTY_WHEN_WELL) == set()
+
+
+def test_queries_when_only_an_exporter_as_installed_is_there_then_the_main_ones_give_data(shown: Shown) -> None:
+    assert {(board, title, letter) for board, title, letter, _ in queries()} >= OF_ANY_EXPORTER
+    assert empty(shown, "bare") & OF_ANY_EXPORTER == set()
+
+
+@pytest.mark.parametrize("board", BOARDS)
+def test_marks_when_two_runs_ended_then_each_is_one_mark_at_its_time(shown: Shown, board: str) -> None:
+    marks = {}
+    for mark in BOARDS[board]["annotations"]["list"]:
+        expression = filled(mark["expr"], {"playbook": ".*"})
+        for series in shown.ask(
+            "query_range", query=expression, start=shown.end_s - 1800, end=shown.end_s, step=mark["step"]
+        ):
+            key = (mark["name"], series["metric"]["playbook"], series["metric"]["outcome"])
+            marks[key] = [shown.end_s - at for at, value in series["values"] if float(value) > 0]
+
+    assert {key: len(at) in (1, 2) for key, at in marks.items()} == {
+        ("Runs that ended well", "restart-on-leak", "succeeded"): True,
+        ("Runs for a person to look at", "throttle-on-heat", "failed"): True,
+    }
