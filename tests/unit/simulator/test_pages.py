@@ -115,6 +115,8 @@ def test_mig_page_when_a_gpu_is_cut_then_each_instance_has_its_memory_and_no_uti
     of_first = {labels.split("GPU_I_ID=")[1][0]: value for labels, value in used.items() if "gpu=0" in labels}
     assert sorted(of_first) == ["7", "8", "9"]
     assert of_first["7"] > of_first["8"] > 5000
+    pods = {labels.split("GPU_I_ID=")[1][0]: labels.partition("pod=")[2] for labels in used if "gpu=0" in labels}
+    assert pods == {"7": "tune-0", "8": "leaky-0", "9": ""}
     util = [labels for (name, labels) in run if name == "DCGM_FI_DEV_GPU_UTIL"]
     assert [labels for labels in util if "gpu=0" in labels or "gpu=1," in labels] == []
     assert len(util) == 6
@@ -167,18 +169,20 @@ def test_exporter_when_dead_frozen_or_restarting_then_its_page_is_so() -> None:
     assert frozen[0] == frozen[1] != frozen[2]
 
 
-def test_labels_when_they_flap_then_each_gpu_is_there_once_at_any_time() -> None:
-    scenario = load("label-flap")
-    target = targets(simulator("label-flap").cluster, sources=["dcgm"])[0]
-    found = [
-        one for one in target.scraped(np.arange(0, 3 * HOUR, 30)) if one.labels["__name__"] == "DCGM_FI_DEV_FB_USED"
-    ]
+@pytest.mark.parametrize(
+    ("story", "pods"), [("label-flap", {"llama-13b-0", ""}), ("shared", {"blue-0", "green-0"})], ids=["flap", "shared"]
+)
+def test_labels_when_they_change_with_each_scrape_then_each_gpu_is_there_once_at_any_time(
+    story: str, pods: set[str]
+) -> None:
+    target = targets(simulator(story).cluster, sources=["dcgm"])[0]
+    scraped = target.scraped(np.arange(0, 3 * HOUR, 30))
+    found = [one for one in scraped if one.labels["__name__"] == "DCGM_FI_DEV_FB_USED"]
     there = np.array([~np.isnan(one.values) for one in found])
-    assert (there.sum(axis=0) == scenario.nodes[0].gpus).all()
-    flapping = [one for one in found if one.labels["gpu"] == "1"]
-    assert [one.labels.get("exported_pod", "") for one in flapping] == ["llama-13b-0", ""]
-    turns = np.diff(~np.isnan(flapping[0].values)).sum()
-    assert turns > 100
+    assert (there.sum(axis=0) == 8).all()
+    changing = [one for one in found if one.labels["gpu"] == "1"]
+    assert {one.labels.get("exported_pod", "") for one in changing} == pods
+    assert np.diff(~np.isnan(changing[0].values)).sum() > 100
 
 
 # -- live, history and rule tests say the same
