@@ -307,11 +307,15 @@ PLAYBOOK = variable("playbook", "Runs of playbook", "remediator_runs_total, play
 
 
 def ended(outcomes: str) -> str:
-    """Runs that ended within the last minute: a counter that went up, or came to be while its engine was watched."""
+    """Runs that ended lately: a counter that went up, or came to be while its engine was watched.
+
+    Looked at each minute, over 90 seconds: with 60, what happens between the last scrape of one and the first of the
+    next is in neither.
+    """
     runs = f'remediator_runs_total{{playbook=~"$playbook",outcome{outcomes}}}'
     return (
-        f"sum by (playbook, outcome) (increase({runs}[1m]) > 0 or"
-        f" ({runs} unless {runs} offset 1m) and on (instance) remediator_build_info offset 1m)"
+        f"sum by (playbook, outcome) (increase({runs}[90s]) > 0 or"
+        f" ({runs} unless {runs} offset 90s) and on (instance) remediator_build_info offset 90s)"
     )
 
 

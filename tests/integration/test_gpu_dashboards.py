@@ -42,8 +42,11 @@ BOARDS = {file.stem: json.loads(file.read_text("utf-8")) for file in (ROOT / "de
 STEP_S = 60
 """Between two scrapes of the history. The rules look at the last five minutes of it, which leaves time to ask."""
 
-RUN_ENDED_S = (600, 300)
-"""Before the end of the history: when a run ended that is like an earlier one, and the first of its kind."""
+ENGINE_STEP_S, ENGINE_PHASE_S = 15, 7
+"""Between two scrapes of the engine, and how far they are off the whole minute."""
+
+SUCCEEDED_S, FAILED_S = (1800, 1495, 1190, 885, 580), 300
+"""Before the end of the history: when runs like earlier ones ended, at all times of a minute; and one of a new kind."""
 
 SETTLED_S = 60
 """Within which the rules, each second, have said all that they say: some count to twenty."""
@@ -78,6 +81,9 @@ EMPTY_WHEN_WELL = {
     ("gpu-job", "Time to full by GPU", "A"): "nothing grows",
 }
 """Board, panel and query that are rightly empty where all is well → why. Each gives data where it is not."""
+
+OF_MIG = {"GPU_I_PROFILE", "GPU_I_ID"}
+"""Labels that only a part of a GPU has."""
 
 OF_ANY_EXPORTER = {
     ("gpu-cluster", "GPUs", "A"),
@@ -146,10 +152,6 @@ class Shown:
         data = answer.json()["data"]
         found: list[Any] = data["result"] if isinstance(data, dict) else data
         return found
-
-    def gives(self, expression: str) -> bool:
-        """Whether a query gives a series with a number, now."""
-        return any(series["value"][1] != "NaN" for series in self.ask("query", query=expression))
 
     def choices(self, query: str) -> list[str]:
         """What a variable's ``label_values(selector, label)`` offers."""
@@ -221,21 +223,24 @@ def engine_history(start_s: int, end_s: int) -> Iterator[str]:
     metrics = Metrics()
     metrics.open_runs.labels("waiting").set(1)
     metrics.leases.labels("open").set(1)
-    metrics.runs.labels("restart-on-leak", "succeeded").inc(3)
-    times = np.arange(start_s, end_s, STEP_S)
+    succeeded = metrics.runs.labels("restart-on-leak", "succeeded")
+    times = np.arange(start_s + ENGINE_PHASE_S, end_s, ENGINE_STEP_S)
     found: dict[tuple[tuple[str, str], ...], np.ndarray] = {}
-    for playbook, outcome, ended_s in (
-        ("", "", times[0]),
-        ("restart-on-leak", "succeeded", end_s - RUN_ENDED_S[0]),
-        ("throttle-on-heat", "failed", end_s - RUN_ENDED_S[1]),
-    ):
-        if playbook:
-            metrics.runs.labels(playbook, outcome).inc()
+
+    def see(since_s: int) -> None:
         for family in text_string_to_metric_families(metrics.expose().decode()):
             for sample in family.samples:
                 labels = {"__name__": sample.name, **sample.labels, "instance": "engine:9095", "job": "remediator"}
                 values = found.setdefault(tuple(labels.items()), np.full(times.shape, np.nan))
-                values[times >= ended_s] = sample.value
+                values[times >= since_s] = sample.value
+
+    succeeded.inc(3)
+    see(start_s)
+    for before_s in SUCCEEDED_S:
+        succeeded.inc()
+        see(end_s - before_s)
+    metrics.runs.labels("throttle-on-heat", "failed").inc()
+    see(end_s - FAILED_S)
     yield from backfill.openmetrics([Series(labels=dict(key), values=of) for key, of in found.items()], times)
 
 
@@ -250,14 +255,13 @@ def filled(expression: str, values: Mapping[str, str]) -> str:
     return expression
 
 
-def queries() -> list[tuple[str, str, str, str]]:
-    """Board, panel, letter and expression of each query."""
-    return [
-        (name, panel["title"], target["refId"], target["expr"])
-        for name, board in BOARDS.items()
-        for panel in board["panels"]
-        for target in panel.get("targets", [])
-    ]
+QUERIES = {
+    (name, panel["title"], target["refId"]): target
+    for name, board in BOARDS.items()
+    for panel in board["panels"]
+    for target in panel.get("targets", [])
+}
+"""By board, panel and letter."""
 
 
 def views(shown: Shown, board: str, cluster: str) -> list[dict[str, str]]:
@@ -275,14 +279,22 @@ def views(shown: Shown, board: str, cluster: str) -> list[dict[str, str]]:
     return found
 
 
-def empty(shown: Shown, cluster: str) -> set[tuple[str, str, str]]:
-    """Board, panel and letter of the queries that give nothing for any choice within the cluster."""
-    choices = {board: views(shown, board, cluster) for board in BOARDS}
-    return {
-        (board, title, letter)
-        for board, title, letter, expression in queries()
-        if not any(shown.gives(filled(expression, view)) for view in choices[board])
-    }
+Labels = dict[str, dict[tuple[str, str, str], set[str]]]
+
+
+@pytest.fixture(scope="module")
+def labels(shown: Shown) -> Labels:
+    """By cluster, for each query that gives a number for any choice within it: the labels that its series have."""
+    found: Labels = {}
+    for cluster in FIRING:
+        choices = {board: views(shown, board, cluster) for board in BOARDS}
+        found[cluster] = {}
+        for key, target in QUERIES.items():
+            for view in choices[key[0]]:
+                for series in shown.ask("query", query=filled(target["expr"], view)):
+                    if series["value"][1] != "NaN":
+                        found[cluster].setdefault(key, set()).update(series["metric"])
+    return found
 
 
 # -- rules
@@ -319,31 +331,62 @@ def test_variables_when_asked_then_each_has_something_to_choose(shown: Shown, bo
             assert shown.choices(query), variable["name"]
 
 
-def test_queries_when_all_is_well_then_each_gives_data_but_those_of_faults(shown: Shown) -> None:
-    assert empty(shown, "well") == set(EMPTY_WHEN_WELL)
+def test_queries_when_all_is_well_then_each_gives_data_but_those_of_faults(labels: Labels) -> None:
+    assert QUERIES.keys() - labels["well"].keys() == EMPTY_WHEN_WELL.keys()
 
 
-def test_queries_when_everything_is_wrong_then_those_of_faults_give_data_too(shown: Shown) -> None:
-    assert empty(shown, "ill") & set(EMPTY_WHEN_WELL) == set()
+def test_queries_when_everything_is_wrong_then_those_of_faults_give_data_too(labels: Labels) -> None:
+    assert EMPTY_WHEN_WELL.keys() - labels["ill"].keys() == set()
 
 
-def test_queries_when_only_an_exporter_as_installed_is_there_then_the_main_ones_give_data(shown: Shown) -> None:
-    assert {(board, title, letter) for board, title, letter, _ in queries()} >= OF_ANY_EXPORTER
-    assert empty(shown, "bare") & OF_ANY_EXPORTER == set()
+def test_queries_when_only_an_exporter_as_installed_is_there_then_the_main_ones_give_data(labels: Labels) -> None:
+    assert QUERIES.keys() >= OF_ANY_EXPORTER
+    assert OF_ANY_EXPORTER - labels["bare"].keys() == set()
+
+
+def test_legends_when_filled_in_then_each_label_that_they_name_is_there(labels: Labels) -> None:
+    has = {key: labels["well"].get(key, set()) | labels["ill"].get(key, set()) for key in QUERIES}
+    named = {key: set(re.findall(r"{{(\w+)}}", target["legendFormat"])) - OF_MIG for key, target in QUERIES.items()}
+
+    assert {key: named[key] - has[key] for key in QUERIES if named[key] - has[key]} == {}
+
+
+def test_links_when_a_series_is_clicked_then_it_has_the_labels_that_they_carry(labels: Labels) -> None:
+    has = {key: labels["well"].get(key, set()) | labels["ill"].get(key, set()) for key in QUERIES}
+    lacking = {
+        (name, panel["title"]): named - has[(name, panel["title"], "A")]
+        for name, board in BOARDS.items()
+        for panel in board["panels"]
+        for link in panel.get("fieldConfig", {}).get("defaults", {}).get("links", [])
+        if (named := set(re.findall(r"__field\.labels\.(\w+)", link["url"])))
+    }
+
+    assert len(lacking) > 10
+    assert {panel: names for panel, names in lacking.items() if names} == {}
 
 
 @pytest.mark.parametrize("board", BOARDS)
-def test_marks_when_two_runs_ended_then_each_is_one_mark_at_its_time(shown: Shown, board: str) -> None:
-    marks = {}
+def test_marks_when_runs_ended_then_each_is_one_mark_at_its_time(shown: Shown, board: str) -> None:
+    marks: dict[tuple[str, str, str], list[float]] = {}
     for mark in BOARDS[board]["annotations"]["list"]:
         expression = filled(mark["expr"], {"playbook": ".*"})
         for series in shown.ask(
-            "query_range", query=expression, start=shown.end_s - 1800, end=shown.end_s, step=mark["step"]
+            "query_range", query=expression, start=shown.end_s - 2400, end=shown.end_s, step=mark["step"]
         ):
             key = (mark["name"], series["metric"]["playbook"], series["metric"]["outcome"])
             marks[key] = [shown.end_s - at for at, value in series["values"] if float(value) > 0]
 
-    assert {key: len(at) in (1, 2) for key, at in marks.items()} == {
-        ("Runs that ended well", "restart-on-leak", "succeeded"): True,
-        ("Runs for a person to look at", "throttle-on-heat", "failed"): True,
+    assert {key: runs_marked(at) for key, at in marks.items()} == {
+        ("Runs that ended well", "restart-on-leak", "succeeded"): list(SUCCEEDED_S),
+        ("Runs for a person to look at", "throttle-on-heat", "failed"): [FAILED_S],
     }
+
+
+def runs_marked(before_end_s: list[float]) -> list[float]:
+    """For each mark, which may be two neighbouring points, the run that ended up to 105 seconds before its first."""
+    starts = [at for n, at in enumerate(before_end_s) if n == 0 or before_end_s[n - 1] - at > 60]
+    assert len(before_end_s) <= 2 * len(starts)
+    return [
+        next((ended for ended in (*SUCCEEDED_S, FAILED_S) if 0 <= ended - at <= 90 + ENGINE_STEP_S), at)
+        for at in starts
+    ]
