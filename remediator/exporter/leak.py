@@ -127,7 +127,7 @@ class _Trend:
 
 
 @dataclass(frozen=True, slots=True)
-class _Bucket:
+class Bucket:
     """The least and the most used in one bucket, the ``index``th since the watch began."""
 
     index: int
@@ -181,35 +181,35 @@ class _Level:
         self.width_s = width_s
         self.window_s = width_s * _N_BUCKETS
         self.is_long = self.window_s > _LONGEST_TOOTH_S
-        self.full: deque[_Bucket] = deque(maxlen=_N_BUCKETS)
-        self.filling: _Bucket | None = None
+        self.full: deque[Bucket] = deque(maxlen=_N_BUCKETS)
+        self.filling: Bucket | None = None
         self.trend: _Trend | None = None
         self.steady, self.rising = _Held(), _Held()
         self.uppers: deque[float] = deque(maxlen=_N_HELD)
         self.is_new_ground = self.was_calm = False
 
-    def put(self, bucket: _Bucket) -> _Bucket | None:
+    def put(self, bucket: Bucket) -> Bucket | None:
         """Take in a bucket of this width, or a part of one; give the one before it if that is full now."""
         before = self.filling
         if before is not None and before.index == bucket.index:
-            self.filling = _Bucket(bucket.index, min(before.least, bucket.least), max(before.most, bucket.most))
+            self.filling = Bucket(bucket.index, min(before.least, bucket.least), max(before.most, bucket.most))
             return None
         self.filling = bucket
         return self._close(before)
 
-    def end(self, index: int) -> _Bucket | None:
+    def end(self, index: int) -> Bucket | None:
         """The bucket of this index if it is the one being filled: nothing more will come into it."""
         if self.filling is None or self.filling.index != index:
             return None
         before, self.filling = self.filling, None
         return self._close(before)
 
-    def _close(self, bucket: _Bucket | None) -> _Bucket | None:
+    def _close(self, bucket: Bucket | None) -> Bucket | None:
         if bucket is not None:
             self.full.append(bucket)
         return bucket
 
-    def window(self) -> list[_Bucket]:
+    def window(self) -> list[Bucket]:
         """The full buckets of the last window; those that a gap has made older are out."""
         newest = self.full[-1].index
         return [bucket for bucket in self.full if bucket.index > newest - _N_BUCKETS]
@@ -262,20 +262,20 @@ class GrowthWatch:
             return
         self._newest_s = at_s
         index = int((at_s - self._origin_s) // _FIRST_WIDTH_S)
-        filled = self._levels[0].put(_Bucket(index, used_bytes, used_bytes))
+        filled = self._levels[0].put(Bucket(index, used_bytes, used_bytes))
         if filled is not None:
             self._carry(filled)
 
-    def _carry(self, filled: _Bucket) -> None:
+    def _carry(self, filled: Bucket) -> None:
         """A bucket of the first level is full: take it into the wider ones, and judge each level where it fills one."""
         history = self._levels[_HISTORY_LEVEL]
         to_judge = [self._levels[0]]
         carried = [filled]
         for level in self._levels[1:]:
-            done: list[_Bucket] = []
+            done: list[Bucket] = []
             for part in carried:
                 index = part.index // 2
-                done += [b for b in (level.put(_Bucket(index, part.least, part.most)),) if b is not None]
+                done += [b for b in (level.put(Bucket(index, part.least, part.most)),) if b is not None]
                 if part.index % 2:  # its second half: what comes next is the next one's
                     done += [b for b in (level.end(index),) if b is not None]
             if not done:
@@ -354,7 +354,7 @@ class GrowthWatch:
         return found
 
 
-def fit(window: Sequence[_Bucket], width_s: float, ease: float = 1.0) -> _Trend | None:
+def fit(window: Sequence[Bucket], width_s: float, ease: float = 1.0) -> _Trend | None:
     """The line through the lower envelope: Theil and Sen's slope, which a few odd buckets do not move.
 
     The uncertainty is two standard errors of a least squares slope with the residuals about that line, widened by
@@ -449,7 +449,7 @@ def _why_uneven(used: list[int], ease: float) -> str:
     return ""
 
 
-def _largest_fall(buckets: Sequence[_Bucket]) -> int:
+def _largest_fall(buckets: Sequence[Bucket]) -> int:
     """From the most used in any bucket to the least in a later one: how tall its teeth are."""
     most = buckets[0].most if buckets else 0
     fall = 0

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memory_story import GIB, MIB, Sample, healthy_day, told
-from remediator.exporter.leak import Growth, GrowthWatch
+from remediator.exporter.leak import Bucket, Growth, GrowthWatch, fit
 
 DATA = Path(__file__).resolve().parents[2] / "data"
 STORIES: list[dict[str, Any]] = yaml.safe_load((DATA / "memory_stories.yaml").read_text("utf-8"))
@@ -76,6 +76,17 @@ def test_healthy_jobs_when_watched_for_days_then_nearly_none_is_called_a_leak() 
 
 def _at(story: dict[str, Any], interval_s: float) -> dict[str, Any]:
     return story | {"interval_s": interval_s}
+
+
+@pytest.mark.parametrize(("carrying", "shape"), [((0, 5, 10, 15, 19), "not sure"), (range(0, 20, 2), "")])
+def test_envelope_when_few_lows_carry_it_then_is_not_sure(carrying: Sequence[int], shape: str) -> None:
+    lows = [20 * GIB + n * 50 * MIB + (0 if n in carrying else 2 * GIB) for n in range(20)]
+    lows[-1] = 20 * GIB + 19 * 50 * MIB  # the last low, so that the envelope goes to the end
+
+    trend = fit([Bucket(n, low, low) for n, low in enumerate(lows)], 60.0)
+
+    assert trend is not None
+    assert trend.shape == shape
 
 
 # -- its ends
