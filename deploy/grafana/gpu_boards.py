@@ -228,6 +228,7 @@ def bars(
     colors: Json,
     no_value: str = "no data",
     is_gauge: bool = False,
+    height: int = 8,
     least: float | None = 0,
     most: float | None = None,
 ) -> Json:
@@ -243,7 +244,7 @@ def bars(
     else:
         options = {"reduceOptions": reduced, "orientation": "horizontal", "displayMode": "basic", "showUnfilled": True}
     kind = "gauge" if is_gauge else "bargauge"
-    return panel(kind, title, description, (width, 8), queries, defaults=defaults, options=options)
+    return panel(kind, title, description, (width, height), queries, defaults=defaults, options=options)
 
 
 def table(
@@ -935,6 +936,7 @@ def node_board() -> Json:
                 query(f"gpu:nvlink:percent_of_peers{{{OF_NODE}}}", GPU),
                 query("max(threshold:gpu_nvlink:percent_of_peers)", "alert"),
             ],
+            width=12,
             unit="percent",
             limits="B",
         ),
@@ -947,6 +949,7 @@ def node_board() -> Json:
                     "{{exported_pod}}{{container_name}}",
                 )
             ],
+            width=12,
             unit="percent",
         ),
     ]
@@ -1070,6 +1073,7 @@ def node_board() -> Json:
                 query(f"gpu:power:watts{{{OF_NODE}}}", GPU),
                 query(f"gpu:power_limit:watts{{{OF_NODE}}}", f"limit of {GPU}"),
             ],
+            width=12,
             unit="watt",
             limits="B",
         ),
@@ -1080,6 +1084,7 @@ def node_board() -> Json:
                 query(f"gpu:power:percent_of_default{{{OF_NODE}}}", GPU),
                 query("max(threshold:gpu_power:percent_of_default)", "info"),
             ],
+            width=12,
             unit="percent",
             limits="B",
         ),
@@ -1087,7 +1092,7 @@ def node_board() -> Json:
             "Power limits",
             "requested is what was set, enforced what holds. Below default, somebody has capped it.",
             f"remediator_gpu_power_limit_watts {ON_NODE}",
-            width=8,
+            width=12,
             value="watts",
             unit="watt",
             hide=("UUID", "cluster", "hostname", "instance", "job", "model_name"),
@@ -1097,7 +1102,7 @@ def node_board() -> Json:
             "default: nobody. host: the engine (`remediator leases`) or a person, here. out_of_band: the BMC"
             " or the rack.",
             f"remediator_gpu_power_limit_origin == 1 {ON_NODE}",
-            width=8,
+            width=12,
             hide=("UUID", "cluster", "hostname", "instance", "job"),
         ),
     ]
@@ -1203,7 +1208,8 @@ def job_board() -> Json:
             "Progress",
             "Of the training, as the trainer says it. no data: it exports no training_progress_ratio.",
             [query(f"100 * max({progress})", "progress")],
-            width=4,
+            width=3,
+            height=4,
             unit="percent",
             colors=steps(below="blue"),
             is_gauge=True,
@@ -1214,7 +1220,7 @@ def job_board() -> Json:
             "Stage",
             "Limits follow it. not told: the limits of an unknown stage hold.",
             f"max(workload:training_stage:number{{{OF_JOB}}})",
-            width=4,
+            width=3,
             words={"1": ("early", "blue"), "2": ("middle", "blue"), "3": ("late", "purple")},
             no_value="not told",
         ),
@@ -1222,7 +1228,7 @@ def job_board() -> Json:
             "Memory limit now",
             "GPUMemoryHigh comes above it.",
             f'max(threshold:gpu_memory_used:percent{{{OF_JOB},severity="warning"}})',
-            width=4,
+            width=3,
             unit="percent",
             colors=steps(below="blue"),
         ),
@@ -1230,30 +1236,16 @@ def job_board() -> Json:
             "Memory of its fullest GPU",
             "Near the limit: a smaller batch, or a checkpoint before the next large one.",
             f"max(workload:gpu_memory_used:percent{{{OF_JOB}}})",
-            width=4,
+            width=3,
             unit="percent",
             decimals=1,
             colors=steps((85, "orange"), (95, "red")),
         ),
         stat(
-            "GPUs",
-            "That work for it alone.",
-            f"count(gpu:workload:info{{{OF_JOB}}})",
-            width=4,
-            colors=steps(below="blue"),
-        ),
-        stat(
-            "Alerts that fire",
-            "That name this workload; the table below has them.",
-            f"count({fires(OF_JOB)}) or 0 * count(gpu:workload:info{{{OF_JOB}}})",
-            width=4,
-            colors=steps((1, "orange")),
-        ),
-        stat(
             "Time to full",
             "Of its GPU that is full first, at the pace of now. Below 25 minutes: save a checkpoint and restart.",
             f"min(workload:gpu_memory_until_full:seconds{{{OF_JOB}}})",
-            width=4,
+            width=3,
             unit="s",
             colors=steps((1500, "orange"), (14400, "green"), below="red"),
             no_value="nothing grows",
@@ -1263,23 +1255,37 @@ def job_board() -> Json:
             "Busiest less idlest GPU, points of utilisation, means of five minutes. Below 5 is the goal. no"
             " data: one GPU.",
             f"max(workload:gpu_utilization_spread:percent{{{OF_JOB}}})",
-            width=4,
+            width=3,
             unit="percent",
             decimals=1,
             colors=steps((5, "orange"), (20, "red")),
+        ),
+        stat(
+            "GPUs",
+            "That work for it alone.",
+            f"count(gpu:workload:info{{{OF_JOB}}})",
+            width=3,
+            colors=steps(below="blue"),
+        ),
+        stat(
+            "Alerts that fire",
+            "That name this workload; the table below has them.",
+            f"count({fires(OF_JOB)}) or 0 * count(gpu:workload:info{{{OF_JOB}}})",
+            width=3,
+            colors=steps((1, "orange")),
         ),
         table(
             "Its GPUs",
             "Where it runs: by host, pod and container.",
             f"gpu:workload:info{{{OF_JOB}}}",
-            width=8,
+            width=12,
             hide=("cluster", "workload", "training_job", "UUID"),
         ),
         table(
             "GPU alerts that fire",
             "Each has a page that says what to do (runbook_url in the alert). Empty when all is well.",
             fires(OF_JOB),
-            width=8,
+            width=12,
             hide=("alertstate", "cluster", "workload", "training_job", "exported_container", "threshold", "modelName"),
             no_value="none",
         ),
@@ -1390,6 +1396,7 @@ def job_board() -> Json:
             "Time to full by GPU",
             "At the pace of now. Below 25 minutes: GPUMemoryOOMSoon. Empty when nothing grows.",
             [query(f"workload:gpu_memory_until_full:seconds{{{OF_JOB}}}", HOST_GPU)],
+            width=12,
             unit="s",
             no_value="nothing grows",
             links=to_node(),
@@ -1398,6 +1405,7 @@ def job_board() -> Json:
             "Memory by process",
             "Each process of it. Two on one GPU: one was left behind.",
             [query(of_process("remediator_gpu_process_memory_used_bytes"), "{{hostname}} {{gpu}} {{pid}}")],
+            width=12,
             unit="bytes",
         ),
     ]
