@@ -25,7 +25,7 @@ from realparts.process import wait_until
 
 pytestmark = pytest.mark.docker
 
-N_KILLS = 50
+N_KILLS = 30
 N_CONTAINERS = 12
 LEAKS_PER_LIFE = 4
 

@@ -34,7 +34,7 @@ from realparts.process import wait_until
 
 pytestmark = pytest.mark.docker
 
-N_KILLS = int(os.environ.get("REMEDIATOR_TEST_KILLS_OF_WAITS", "50"))
+N_KILLS = int(os.environ.get("REMEDIATOR_TEST_KILLS_OF_WAITS", "30"))
 
 SETTLES_WITHIN_S = 240.0
 """What was killed before Docker was asked is tried again only when the attempt's time is over, 31 s later; and so is a
