@@ -115,7 +115,7 @@ def _backfill(scenario: Scenario, asked: argparse.Namespace) -> int:
     print(
         f"{done.n_samples:,} samples of {done.n_series} series in {done.n_blocks} blocks,"
         f" in {time.monotonic() - began:.0f} s. Show gaps as gaps:"
-        f" prometheus --storage.tsdb.path={asked.into} --query.lookback-delta={round(backfill.LOOKBACK * asked.step)}s"
+        f" prometheus --storage.tsdb.path={asked.into} --query.lookback-delta={backfill.lookback(int(asked.step))}"
     )
     return 0
 

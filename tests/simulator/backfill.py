@@ -4,7 +4,7 @@
 beside each other. promtool reads its whole file once for every block that it makes, so each file is one block's.
 
 ``series`` gives the same series as values for a rule test, with what a text file cannot say: that a series ended.
-A history in blocks has no such marks, so a Prometheus that shows it needs ``LOOKBACK`` to show gaps as gaps.
+A history in blocks has no such marks: see ``lookback``.
 """
 
 from __future__ import annotations
@@ -32,8 +32,15 @@ _LARGE_SAMPLES = 1_500_000
 """In one block: more make a file of hundreds of megabytes."""
 
 N_PROMTOOLS = 2
-LOOKBACK = 1.5
-"""Times the step: ``--query.lookback-delta`` of a Prometheus that shows a history with gaps."""
+
+
+def lookback(step_s: int) -> str:
+    """``--query.lookback-delta`` for a Prometheus that shows a history: a series ends with its last sample.
+
+    A moment less than the step. With more, what a label was and what it is now are seen beside each other for a
+    step, and joins of recorded series fail.
+    """
+    return f"{step_s * 1000 - 1}ms"
 
 
 class BackfillError(Exception):

@@ -17,7 +17,7 @@ from ruamel.yaml import YAML
 
 from realparts.process import Process, answers, free_port
 from realparts.prometheus import find_program
-from simulator.backfill import LARGE_BLOCK_S, LOOKBACK, BackfillError
+from simulator.backfill import LARGE_BLOCK_S, BackfillError, lookback
 
 HTTP_S = 60.0
 
@@ -43,7 +43,7 @@ class FilledPrometheus:
             "--storage.tsdb.retention.time=10y",
             # What is there is not to be merged anew while somebody asks.
             f"--storage.tsdb.max-block-duration={LARGE_BLOCK_S // 3600}h",
-            f"--query.lookback-delta={round(LOOKBACK * step_s)}s",
+            f"--query.lookback-delta={lookback(step_s)}",
             f"--web.listen-address={self.url.removeprefix('http://')}",
             "--log.level=warn",
         ]
