@@ -184,7 +184,9 @@ def load_thresholds(path: FilePath) -> LoadedThresholds:
         found = [_problem("holds nothing; a file of thresholds has `signals`", file)]
     if len(documents) > 1:
         second = documents[1].root
-        found.append(_problem("a file of thresholds is one document; write all into one list of `signals`", file, second.line))
+        found.append(
+            _problem("a file of thresholds is one document; write all into one list of `signals`", file, second.line)
+        )
     thresholds = None
     for document in documents[:1]:
         problems = Problems(document)
