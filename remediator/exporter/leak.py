@@ -108,7 +108,7 @@ class _Trend:
         bytes_per_s, uncertainty: as in ``Growth``.
         shape: "" = it rose as a leak does; else why it did not, for tests and people.
         late_bytes_per_s: of its later half, or of its last quarter if that is less.
-        first_bytes, middle_bytes, last_bytes: of the envelope.
+        first_bytes, last_bytes: of the envelope.
     """
 
     bytes_per_s: float
@@ -116,7 +116,6 @@ class _Trend:
     shape: str
     late_bytes_per_s: float
     first_bytes: int
-    middle_bytes: int
     last_bytes: int
 
     @property
@@ -284,18 +283,6 @@ class GrowthWatch:
             carried = done
         for level in to_judge:
             level.judge(history)
-        self._forget_what_was_released()
-
-    def _forget_what_was_released(self) -> None:
-        """For a whole first window the process never came back to the middle of what it once grew to: that is over."""
-        first = self._levels[0]
-        window = first.window()
-        if len(window) < _N_NEEDED:
-            return
-        most = max(bucket.most for bucket in window)
-        for level in self._levels[1:]:
-            if level.rising.trend is not None and most < level.rising.trend.middle_bytes:
-                level.trend, level.steady, level.rising = None, _Held(), _Held()
 
     def growth(self, at_s: float, free_bytes: int | None) -> Growth | None:
         """How it grows now; None: seen too shortly to say, or not seen for a whole first window.
@@ -398,7 +385,6 @@ def fit(window: Sequence[Bucket], width_s: float, ease: float = 1.0) -> _Trend |
         shape=why,
         late_bytes_per_s=min(late, (used[-1] - used[-1 - half // 2]) / (at[-1] - at[-1 - half // 2])) / width_s,
         first_bytes=used[0],
-        middle_bytes=used[len(used) // 2],
         last_bytes=used[-1],
     )
 
