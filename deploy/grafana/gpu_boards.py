@@ -20,10 +20,12 @@ OF_GPUS = 'cluster=~"$cluster",hostname=~"$hostname"'
 """Matchers of the cluster's board: series of a GPU."""
 OF_CLUSTER = 'cluster=~"$cluster"'
 """Series of workloads, which may be on several hosts and then have no hostname."""
-CRITICAL, WARNING = (f'{OF_CLUSTER},severity="{grade}"' for grade in ("critical", "warning"))
-OF_NODE = 'cluster=~"$cluster",hostname="$hostname",gpu=~"$gpu"'
 OF_HOST = 'cluster=~"$cluster",hostname="$hostname"'
+OF_NODE = 'cluster=~"$cluster",hostname="$hostname",gpu=~"$gpu"'
 OF_JOB = 'cluster=~"$cluster",workload="$workload"'
+CRITICAL, WARNING = (f'{OF_CLUSTER},severity="{grade}"' for grade in ("critical", "warning"))
+FAULT = 'severity!="info"'
+"""Of alerts: information is to be seen, not to be mended, and comes with every GPU at full work."""
 
 SAME_GPU = "on (cluster, UUID, GPU_I_ID)"
 OWNER = "cluster, UUID, GPU_I_ID, exported_namespace, exported_pod, exported_container, container_name"
@@ -32,7 +34,12 @@ ON_NODE = f"and {SAME_GPU} gpu:identity:info{{{OF_NODE}}}"
 
 GPU = "GPU {{gpu}} {{GPU_I_PROFILE}} {{GPU_I_ID}}"
 HOST_GPU = "{{hostname}} {{gpu}} {{GPU_I_PROFILE}} {{GPU_I_ID}}"
+PROCESS = "{{hostname}} {{gpu}} {{pid}}"
 
+GROWTH = "remediator_gpu_process_memory_growth_bytes_per_second"
+UNCERTAINTY = "remediator_gpu_process_memory_growth_uncertainty_bytes_per_second"
+PER_HOUR = "3600 / 2^20"
+"""Bytes per second to MiB per hour."""
 MIB, MIB_PER_HOUR = "mbytes", "suffix: MiB/h"
 
 WANTED = "failed|unknown|ineffective|unverified|refused|expired|stale"
@@ -349,7 +356,8 @@ def to_node() -> list[Json]:
 def to_job() -> list[Json]:
     """From a series of a workload to its board."""
     url = (
-        "/d/remediator-gpu-job?var-workload=${__field.labels.workload:percentencode}&var-cluster=${__field.labels.cluster}"
+        "/d/remediator-gpu-job?var-workload=${__field.labels.workload:percentencode}&var-cluster=${__field.labels.cluster"
+        "}"
         "&${datasource:queryparam}&${__url_time_range}"
     )
     return [{"title": "This job", "url": url}]
@@ -501,15 +509,18 @@ def cluster_board() -> Json:
     firing = [
         table(
             "GPU alerts that fire",
-            "Each has a page that says what to do (runbook_url in the alert). Empty when all is well.",
-            fires(OF_CLUSTER),
+            "Warnings and critical ones. Each has a page that says what to do (runbook_url in the alert)."
+            " Empty when all is"
+            " well.",
+            fires(f"{OF_CLUSTER},{FAULT}"),
             width=16,
             hide=("alertstate", "exported_container", "modelName", "threshold"),
             no_value="none",
         ),
         lines(
             "GPU alerts over time",
-            "How many fire, by name. Many at once have one cause: a hall too warm, a host, an exporter.",
+            "How many fire, by name, information too. Many at once have one cause: a hall too warm, a host,"
+            " an exporter.",
             [query(f"count by (alertname, severity) ({fires(OF_CLUSTER)})", "{{alertname}} {{severity}}")],
             as_bars=True,
             no_value="none",
@@ -850,8 +861,8 @@ def node_board() -> Json:
     now = [
         stat(
             "Alerts that fire here",
-            "On this host or its GPUs; the table below names them.",
-            f"count({fires(OF_HOST)}) or 0 * count(gpu:identity:info{{{OF_NODE}}})",
+            "Warnings and critical ones, on this host or its GPUs; the table below names them.",
+            f"count({fires(f'{OF_HOST},{FAULT}')}) or 0 * count(gpu:identity:info{{{OF_NODE}}})",
             width=4,
             colors=steps((1, "orange")),
         ),
@@ -894,7 +905,8 @@ def node_board() -> Json:
         ),
         table(
             "GPU alerts that fire here",
-            "Each has a page that says what to do (runbook_url in the alert). Empty when all is well.",
+            "Each has a page that says what to do (runbook_url in the alert). Severity info: to be seen, not"
+            " to be mended.",
             fires(OF_HOST),
             hide=("alertstate", "hostname", "cluster", "exported_container", "threshold", "modelName"),
             no_value="none",
@@ -984,7 +996,7 @@ def node_board() -> Json:
             "What its memory grows by and is not given back. Around 0 is healthy; a leak is steady, for hours.",
             [
                 query(
-                    f"remediator_gpu_process_memory_growth_bytes_per_second * 3600 / 2^20 {ON_NODE}",
+                    f"{GROWTH} * {PER_HOUR} {ON_NODE}",
                     "GPU {{gpu}} {{exported_pod}}{{container_name}} {{pid}}",
                 )
             ],
@@ -1269,8 +1281,8 @@ def job_board() -> Json:
         ),
         stat(
             "Alerts that fire",
-            "That name this workload; the table below has them.",
-            f"count({fires(OF_JOB)}) or 0 * count(gpu:workload:info{{{OF_JOB}}})",
+            "Warnings and critical ones that name this workload; the table below has them.",
+            f"count({fires(f'{OF_JOB},{FAULT}')}) or 0 * count(gpu:workload:info{{{OF_JOB}}})",
             width=3,
             colors=steps((1, "orange")),
         ),
@@ -1283,7 +1295,8 @@ def job_board() -> Json:
         ),
         table(
             "GPU alerts that fire",
-            "Each has a page that says what to do (runbook_url in the alert). Empty when all is well.",
+            "Each has a page that says what to do (runbook_url in the alert). Severity info: to be seen, not"
+            " to be mended.",
             fires(OF_JOB),
             width=12,
             hide=("alertstate", "cluster", "workload", "training_job", "exported_container", "threshold", "modelName"),
@@ -1373,20 +1386,9 @@ def job_board() -> Json:
             "From `remediator exporter`: growth, and the two ends of its 95 % interval. It leaks when the"
             " lower end is well above 0.",
             [
-                query(
-                    of_process(f"remediator_gpu_process_memory_growth_bytes_per_second * {sign}")
-                    if not other
-                    else of_process(
-                        "(remediator_gpu_process_memory_growth_bytes_per_second"
-                        f" {other} remediator_gpu_process_memory_growth_uncertainty_bytes_per_second) * {sign}"
-                    ),
-                    f"{{{{hostname}}}} {{{{gpu}}}} {{{{pid}}}}{word}",
-                )
-                for other, sign, word in (
-                    ("", "3600 / 2^20", ""),
-                    ("+", "3600 / 2^20", " at most"),
-                    ("-", "3600 / 2^20", " at least"),
-                )
+                query(of_process(f"{GROWTH} * {PER_HOUR}"), PROCESS),
+                query(of_process(f"({GROWTH} + {UNCERTAINTY}) * {PER_HOUR}"), f"{PROCESS} at most"),
+                query(of_process(f"({GROWTH} - {UNCERTAINTY}) * {PER_HOUR}"), f"{PROCESS} at least"),
             ],
             unit=MIB_PER_HOUR,
             limits="BC",
@@ -1404,7 +1406,7 @@ def job_board() -> Json:
         lines(
             "Memory by process",
             "Each process of it. Two on one GPU: one was left behind.",
-            [query(of_process("remediator_gpu_process_memory_used_bytes"), "{{hostname}} {{gpu}} {{pid}}")],
+            [query(of_process("remediator_gpu_process_memory_used_bytes"), PROCESS)],
             width=12,
             unit="bytes",
         ),

@@ -67,6 +67,7 @@ LOOKED_BACK_TO = {
 """Recorded series whose last hours others read."""
 
 EMPTY_WHEN_WELL = {
+    ("gpu-cluster", "GPU alerts that fire", "A"): "none does, but information",
     ("gpu-cluster", "Predicted time to full", "A"): "nothing grows",
     ("gpu-cluster", "Leaks now: growth", "A"): "nothing leaks",
     ("gpu-cluster", "Capped GPUs", "A"): "nobody has lowered a limit",
