@@ -21,11 +21,13 @@ import click  # noqa: E402  # the real parts of the tests are found only now
 from rich.console import Console  # noqa: E402
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: E402
 
-from bench import answers, machine, matching, memory, reaction, recovery, replay, report, scenarios  # noqa: E402
+from bench import answers, exporter, machine, matching, memory, reaction, recovery, replay, report, scenarios  # noqa: E402
 from bench.result import Section  # noqa: E402
 from bench.session import Session  # noqa: E402
 
-BENCHMARKS = {each.NAME: each.measure for each in (answers, matching, reaction, memory, recovery, replay, scenarios)}
+BENCHMARKS = {
+    each.NAME: each.measure for each in (answers, matching, reaction, memory, recovery, replay, scenarios, exporter)
+}
 
 WIDTH = 80
 
