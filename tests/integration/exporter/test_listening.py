@@ -25,6 +25,13 @@ def sampler() -> Sampler:
     return Sampler(Nvml(), Workloads(None), hostname="gpu-07", interval_s=5)
 
 
+def ask_over_tls(url: str, files: Path) -> tuple[int, str]:
+    """Status and text; whoever kept the answer would keep its connection open."""
+    certificate = (str(files / "client.pem"), str(files / "client.key"))
+    with requests.get(url, verify=str(files / "ca.pem"), cert=certificate, timeout=30) as answer:
+        return answer.status_code, answer.text
+
+
 @contextmanager
 def running(server: Server) -> Iterator[None]:
     thread = threading.Thread(target=server.run)
@@ -52,16 +59,11 @@ def test_server_when_it_has_a_certificate_then_answers_over_https_who_shows_one_
         tls_client_ca=files / "ca.pem",
     )
     with running(server):
-        known = requests.get(
-            f"{server.url}/metrics",
-            verify=str(files / "ca.pem"),
-            cert=(str(files / "client.pem"), str(files / "client.key")),
-            timeout=30,
-        )
+        status, text = ask_over_tls(f"{server.url}/metrics", files)
 
     assert server.url.startswith("https://127.0.0.1:")
-    assert known.status_code == 200
-    assert "remediator_gpu_driver_up" in known.text
+    assert status == 200
+    assert "remediator_gpu_driver_up" in text
 
 
 def test_server_when_its_address_is_in_use_then_says_so_before_anything_starts(sampler: Sampler) -> None:
