@@ -29,6 +29,7 @@ FAULT = 'severity!="info"'
 
 SAME_GPU = "on (cluster, UUID, GPU_I_ID)"
 OWNER = "cluster, UUID, GPU_I_ID, exported_namespace, exported_pod, exported_container, container_name"
+ON_CLUSTER = f"and {SAME_GPU} gpu:identity:info{{{OF_GPUS}}}"
 ON_NODE = f"and {SAME_GPU} gpu:identity:info{{{OF_NODE}}}"
 """Our exporter may spell the host in its own way: the UUID tells whose values these are."""
 
@@ -41,6 +42,14 @@ UNCERTAINTY = "remediator_gpu_process_memory_growth_uncertainty_bytes_per_second
 PER_HOUR = "3600 / 2^20"
 """Bytes per second to MiB per hour."""
 MIB, MIB_PER_HOUR = "mbytes", "suffix: MiB/h"
+
+NAMES = {
+    "remediator": "Remediator",
+    "remediator-gpu-cluster": "GPU cluster",
+    "remediator-gpu-node": "GPU node",
+    "remediator-gpu-job": "GPU job",
+}
+"""All boards: the uid, which is their address, and the title."""
 
 WANTED = "failed|unknown|ineffective|unverified|refused|expired|stale"
 """Outcomes of a run that a person should look at."""
@@ -344,11 +353,28 @@ def annotation(name: str, color: str, expr: str) -> Json:
     }
 
 
+def to_board(uid: str, title: str) -> Json:
+    """From the top of a board to another one. Hosts are left to choose there: not each board takes several."""
+    variables = "${datasource:queryparam}" + ("" if uid == "remediator" else "&${cluster:queryparam}")
+    return {
+        "type": "link",
+        "title": title,
+        "url": f"/d/{uid}?{variables}",
+        "icon": "dashboard",
+        "tags": [],
+        "tooltip": "",
+        "asDropdown": False,
+        "includeVars": False,
+        "keepTime": True,
+        "targetBlank": False,
+    }
+
+
 def to_node() -> list[Json]:
-    """From a series of a GPU to its host."""
+    """From a series of a GPU to its host; in the clusters chosen here, as a label that a site has not is no choice."""
     url = (
         "/d/remediator-gpu-node?var-hostname=${__field.labels.hostname}&var-gpu=${__field.labels.gpu}"
-        "&var-cluster=${__field.labels.cluster}&${datasource:queryparam}&${__url_time_range}"
+        "&${cluster:queryparam}&${datasource:queryparam}&${__url_time_range}"
     )
     return [{"title": "This GPU", "url": url}]
 
@@ -356,14 +382,13 @@ def to_node() -> list[Json]:
 def to_job() -> list[Json]:
     """From a series of a workload to its board."""
     url = (
-        "/d/remediator-gpu-job?var-workload=${__field.labels.workload:percentencode}&var-cluster=${__field.labels.cluster"
-        "}"
-        "&${datasource:queryparam}&${__url_time_range}"
+        "/d/remediator-gpu-job?var-workload=${__field.labels.workload:percentencode}"
+        "&${cluster:queryparam}&${datasource:queryparam}&${__url_time_range}"
     )
     return [{"title": "This job", "url": url}]
 
 
-def board(uid: str, title: str, description: str, variables: list[Json], rows: list[tuple[str, list[Json]]]) -> Json:
+def board(uid: str, description: str, variables: list[Json], rows: list[tuple[str, list[Json]]]) -> Json:
     """A dashboard; its panels stand from left to right in the order given, in rows with a title."""
     panels: list[Json] = []
     y = 0
@@ -388,7 +413,7 @@ def board(uid: str, title: str, description: str, variables: list[Json], rows: l
             x, highest = x + width, max(highest, height)
         y += highest
     return {
-        "title": title,
+        "title": NAMES[uid],
         "uid": uid,
         "description": description,
         "tags": ["remediator"],
@@ -419,18 +444,7 @@ def board(uid: str, title: str, description: str, variables: list[Json], rows: l
                 annotation("Runs for a person to look at", "red", ended(f'=~"{WANTED}"')),
             ]
         },
-        "links": [
-            {
-                "type": "dashboards",
-                "title": "Remediator",
-                "tags": ["remediator"],
-                "asDropdown": False,
-                "includeVars": True,
-                "keepTime": True,
-                "targetBlank": False,
-                "icon": "external link",
-            }
-        ],
+        "links": [to_board(other, words) for other, words in NAMES.items() if other != uid],
         "panels": panels,
     }
 
@@ -633,7 +647,7 @@ def cluster_board() -> Json:
         lines(
             "Processes that leak, by host",
             "As `remediator exporter` counts them: it sees processes, where DCGM sees a GPU.",
-            [query(f"sum by (cluster, hostname) (nvidia_custom_leak_count{{{OF_GPUS}}})", "{{hostname}}")],
+            [query(f"sum by (cluster, hostname) (nvidia_custom_leak_count {ON_CLUSTER})", "{{hostname}}")],
             width=12,
         ),
     ]
@@ -801,14 +815,13 @@ def cluster_board() -> Json:
             "Oldest sample of each host",
             "As `remediator exporter` says. Above a few seconds a driver call hangs; above a minute"
             " GPUMetricsFrozen comes.",
-            [query(f"max by (cluster, hostname) (remediator_gpu_sample_age_seconds{{{OF_GPUS}}})", "{{hostname}}")],
+            [query(f"max by (cluster, hostname) (remediator_gpu_sample_age_seconds {ON_CLUSTER})", "{{hostname}}")],
             width=6,
             unit="s",
         ),
     ]
     return board(
         "remediator-gpu-cluster",
-        "GPU cluster",
         "All GPUs: what is wrong, and where. The boards of a node and of a job say more. See docs/gpu/.",
         [CLUSTER, variable("hostname", "Host", f"gpu:identity:info{{{OF_CLUSTER}}}, hostname", has_all=True)],
         [
@@ -957,7 +970,8 @@ def node_board() -> Json:
             "As `remediator exporter` sees it, in points: below 5 is the goal, 20 is too much. See the job's board.",
             [
                 query(
-                    '100 * remediator_gpu_job_utilization_spread_ratio{cluster=~"$cluster",hostname="$hostname"}',
+                    "100 * remediator_gpu_job_utilization_spread_ratio"
+                    f" and on (instance) (remediator_gpu_up {ON_NODE})",
                     "{{exported_pod}}{{container_name}}",
                 )
             ],
@@ -1194,7 +1208,6 @@ def node_board() -> Json:
     ]
     return board(
         "remediator-gpu-node",
-        "GPU node",
         "One host: every signal of each of its GPUs, and who is on them. See docs/gpu/.",
         [
             CLUSTER,
@@ -1446,7 +1459,6 @@ def job_board() -> Json:
     ]
     return board(
         "remediator-gpu-job",
-        "GPU job",
         "One workload: how far it is, and what holds it back. See docs/gpu/.",
         [
             CLUSTER,

@@ -115,21 +115,27 @@ def test_board_when_it_names_a_variable_then_has_it(name: str) -> None:
     assert [variable for variable in sorted(has) if not re.search(rf"\${{?{variable}\b", read)] == []
 
 
-@pytest.mark.parametrize("name", MADE["BOARDS"])
+@pytest.mark.parametrize("name", BOARDS)
 def test_links_when_followed_then_lead_to_a_board_that_takes_what_they_give(name: str) -> None:
     boards = {board["uid"]: board for board in BOARDS.values()}
-    links = [
+    board = BOARDS[name]
+    of_series = [
         link["url"]
-        for panel in BOARDS[name]["panels"]
+        for panel in board["panels"]
         for link in panel.get("fieldConfig", {}).get("defaults", {}).get("links", [])
     ]
 
-    for link in links:
+    for link in [*of_series, *(link["url"] for link in board["links"])]:
         path, _, query = link.partition("?")
         takes = {variable["name"] for variable in boards[path.removeprefix("/d/")]["templating"]["list"]}
-        assert set(re.findall(r"var-(\w+)=", query)) <= takes
-    assert links or name == "gpu-node.json"  # where the others lead to
-    assert [link["tags"] for link in BOARDS[name]["links"]] == [["remediator"]]
+        assert {*re.findall(r"var-(\w+)=", query), *re.findall(r"\{(\w+):queryparam}", query)} <= takes
+        assert set(re.findall(r"\{(\w+):queryparam}", query)) <= {
+            variable["name"] for variable in board["templating"]["list"]
+        }
+    assert {link["url"].partition("?")[0] for link in board["links"]} == {
+        f"/d/{uid}" for uid in boards if uid != board["uid"]
+    }
+    assert bool(of_series) == (name in ("gpu-cluster.json", "gpu-job.json"))
 
 
 def test_marks_when_a_run_ends_then_exactly_one_of_two_kinds_is_drawn() -> None:
