@@ -17,6 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
+from typing import Literal
 
 from ruamel.yaml import YAML
 
@@ -37,26 +38,33 @@ Values = dict[int, float]
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One curve: a name and a PromQL expression of one value. A limit is dashed."""
+    """One curve: a name and a PromQL expression of one value. Dashed: a ``limit`` in force, or one ``asked`` for."""
 
     name: str
     expr: str
-    is_limit: bool = False
+    kind: Literal["value", "limit", "asked"] = "value"
 
 
 @dataclass(frozen=True, slots=True)
 class Fires:
-    """A row below a panel that shows when an alert fires, and shades the panel above."""
+    """A row below a panel that shows when an alert fires, of what has this label; the panel above is shaded then."""
 
     alert: str
     severity: str
-    labels: str = ""
+    label: str = ""
+    value: str = ""
 
     @property
     def expr(self) -> str:
         """1 while it fires."""
-        also = f",{self.labels}" if self.labels else ""
+        also = f',{self.label}="{self.value}"' if self.label else ""
         return f'max(ALERTS{{alertname="{self.alert}",severity="{self.severity}",alertstate="firing"{also}}})'
+
+    @property
+    def name(self) -> str:
+        """For the row."""
+        of = {"": "", "gpu": f"GPU {self.value}: "}.get(self.label, f"{self.value}: ")
+        return f"{of}{self.alert} {self.severity}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +136,11 @@ WIDTH, LEFT, RIGHT, HEIGHT, ROW = 760, 46, 14, 150, 18
 STYLE = """
 text{font:12px system-ui,sans-serif;fill:#333}.t{font-weight:600}.k{text-anchor:end}.m{text-anchor:middle}.b{fill:#fff}
 .g{stroke:#8885;stroke-width:.6}.l{fill:none;stroke-width:1.6;stroke-linejoin:round}.d{stroke-dasharray:6 4}
-.c0{stroke:#1f6fd0}.c1{stroke:#12906a}.c2{stroke:#9a5bc7}.d.c0,.d.c1,.d.c2,.d{stroke:#d1373f}.d.e{stroke:#888}
+.c0{stroke:#1f6fd0}.c1{stroke:#12906a}.c2{stroke:#9a5bc7}
+.d{stroke:#d1373f}.d.e{stroke:#888}
 .info{fill:#5b8def}.warning{fill:#e69a19}.critical{fill:#e0404a}.s{opacity:.13}.r{opacity:.55}
 @media(prefers-color-scheme:dark){text{fill:#d5d9de}.b{fill:#0d1117}.c0{stroke:#6aa9ff}.c1{stroke:#3fcf9b}
-.c2{stroke:#c99bf0}.d,.d.c0,.d.c1,.d.c2{stroke:#ff7b82}.d.e{stroke:#999}.s{opacity:.22}}"""
+.c2{stroke:#c99bf0}.d{stroke:#ff7b82}.d.e{stroke:#999}.s{opacity:.22}}"""
 """A background of its own, so that it can be read on any page; light or dark as the reader has it."""
 
 
@@ -145,7 +154,7 @@ def draw(chart: Chart, found: dict[str, Values]) -> str:
     out: list[str] = []
     top = 6
     for panel in chart.panels:
-        rows, plot = len(panel.fires), top + 36
+        rows, plot = len(panel.fires), top + 42
         out.append(f'<text x="6" y="{top + 13}" class="t">{escape(panel.title)}</text>')
         out += _legend(panel.lines, top + 30)
         low, high, mark = panel.axis
@@ -155,11 +164,12 @@ def draw(chart: Chart, found: dict[str, Values]) -> str:
 
         for number, fires in enumerate(panel.fires):
             row = plot + HEIGHT + 4 + ROW * number
-            for start, end in _spans(found[fires.expr], chart):
+            spans = list(_spans(found[fires.expr], chart))
+            for start, end in spans:
                 box = f'x="{x(start):.0f}" width="{max(2, x(end) - x(start)):.0f}"'
                 out.append(f'<rect {box} y="{plot}" height="{HEIGHT}" class="s {fires.severity}"/>')
                 out.append(f'<rect {box} y="{row + 2}" height="{ROW - 4}" class="r {fires.severity}"/>')
-            name = f"{fires.alert} {fires.severity}" + (f" ({fires.labels})" if fires.labels else "")
+            name = fires.name + ("" if spans else " (never)")
             out.append(f'<text x="{LEFT + 4}" y="{row + 13}">{escape(name)}</text>')
         for step in range(round((high - low) / mark) + 1):
             value = low + mark * step
@@ -178,7 +188,7 @@ def draw(chart: Chart, found: dict[str, Values]) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {top + 16}" role="img">'
         f"<title>{escape(chart.panels[0].title)}</title><desc>{made}. Made by python -m simulator.charts.</desc>"
-        f"<style>{STYLE}</style><rect width=\"100%\" height=\"100%\" class=\"b\"/>\n" + "\n".join(out) + "\n</svg>\n"
+        f'<style>{STYLE}</style><rect width="100%" height="100%" class="b"/>\n' + "\n".join(out) + "\n</svg>\n"
     )
 
 
@@ -191,7 +201,7 @@ def _legend(lines: Sequence[Line], y: int) -> Iterable[str]:
 
 
 def _class(line: Line, number: int) -> str:
-    return f"l d{' e' if 'asked' in line.name or 'goal' in line.name else ''}" if line.is_limit else f"l c{number}"
+    return {"value": f"l c{number}", "limit": "l d", "asked": "l d e"}[line.kind]
 
 
 def _spans(values: Values, chart: Chart) -> Iterable[tuple[int, int]]:
@@ -226,6 +236,14 @@ def _gpu(series: str, gpu: int, window: str = "") -> str:
     return f'max(avg_over_time({series}{{gpu="{gpu}"}}[{window}]))' if window else f'max({series}{{gpu="{gpu}"}})'
 
 
+def _limit_of(workload: str) -> str:
+    return f'max(threshold:gpu_memory_used:percent{{severity="warning",workload="{workload}"}})'
+
+
+def _of_its_limit(gpu: int) -> str:
+    return f'100 * max(avg_over_time(gpu:power:watts{{gpu="{gpu}"}}[5m]) / avg_over_time(gpu:power_limit:watts[5m]))'
+
+
 LEAKING = 'container_name="llama-13b",gpu="2"'
 
 CHARTS = (
@@ -233,29 +251,32 @@ CHARTS = (
         Panel("Utilisation, mean of 5 minutes, percent", (0, 100, 25), (
             Line("training, GPU 0", _gpu("gpu:utilization:percent", 0, "5m")),
             Line("serving, GPU 6", _gpu("gpu:utilization:percent", 6, "5m")),
-            Line("limit", 'max(threshold:gpu_utilization:percent)', True),
-        ), (Fires("GPUUtilizationSaturated", "info", 'gpu="0"'),)),
+            Line("limit", 'max(threshold:gpu_utilization:percent)', "limit"),
+        ), (Fires("GPUUtilizationSaturated", "info", "gpu", "0"),)),
     )),
     Chart("memory", "leak-fast", (0, 5), (
         Panel("Memory of the fullest GPU of a job that leaks, percent", (0, 100, 25), (
             Line("in use", "max(workload:gpu_memory_used:percent{workload!=\"\"})"),
-            Line("limit in force", 'max(threshold:gpu_memory_used:percent{severity="warning",workload!=""})', True),
-            Line("critical", 'max(threshold:gpu_memory_used:percent{severity="critical"})', True),
+            Line("limit in force", 'max(threshold:gpu_memory_used:percent{severity="warning",workload!=""})', "limit"),
+            Line("critical", 'max(threshold:gpu_memory_used:percent{severity="critical"})', "limit"),
         ), (Fires("GPUMemoryHigh", "warning"), Fires("GPUMemoryHigh", "critical"))),
     ), ("dcgm", "node", "remediator", "trainer")),
     Chart("leak", "leak-fast", (0, 5), (
         Panel("Memory of GPU 2, which leaks 8 GiB an hour from 1 h on, GiB", (0, 80, 20), (
             Line("in use", _gpu("gpu:memory_used:mib", 2) + " / 1024"),
-        ), (Fires("GPUMemoryLeakSlope", "warning", 'gpu="2"'), Fires("GPUMemoryOOMSoon", "critical", 'gpu="2"'))),
+        ), (
+            Fires("GPUMemoryLeakSlope", "warning", "gpu", "2"),
+            Fires("GPUMemoryOOMSoon", "critical", "gpu", "2"),
+        )),
         Panel("Minutes until it is full", (0, 150, 25), (
             Line("foreseen", f"min(workload:gpu_memory_until_full:seconds{{{LEAKING}}}) / 60"),
-            Line("limit of GPUMemoryOOMSoon", "vector(25)", True),
+            Line("limit of GPUMemoryOOMSoon", "vector(25)", "limit"),
         )),
     ), ("dcgm", "node", "remediator")),
     Chart("sawtooth", "sawtooth", (0, 6), (
         Panel("Memory of GPU 0, batches of 40 minutes, no leak, GiB", (0, 80, 20), (
             Line("in use", _gpu("gpu:memory_used:mib", 0) + " / 1024"),
-        ), (Fires("GPUMemoryLeakSlope", "warning", 'gpu="0"'),)),
+        ), (Fires("GPUMemoryLeakSlope", "warning", "gpu", "0"),)),
         Panel("Slope, GiB per hour", (-50, 50, 25), (
             Line("asked for: delta over 1 h", 'max(delta(gpu:memory_used:mib{gpu="0"}[1h])) / 1024'),
             Line("of the lower envelope", _gpu("workload:gpu_memory_growth:mib_per_hour", 0) + " / 1024"),
@@ -267,51 +288,54 @@ CHARTS = (
         )),
         Panel("Corrected within an hour", (0, 60, 20), (
             *(Line(f"GPU {gpu}", _gpu("gpu:ecc_correctable:increase1h", gpu)) for gpu in (0, 4, 5)),
-            Line("limit", "max(threshold:gpu_ecc_correctable:increase1h)", True),
+            Line("limit", "max(threshold:gpu_ecc_correctable:increase1h)", "limit"),
         ), (
-            Fires("GPUECCCorrectableRate", "warning", 'gpu="5"'),
-            Fires("GPUECCUncorrectable", "critical", 'gpu="2"'),
-            Fires("GPURowRemapPending", "warning", 'gpu="2"'),
+            Fires("GPUECCCorrectableRate", "warning", "gpu", "5"),
+            Fires("GPUECCUncorrectable", "critical", "gpu", "2"),
+            Fires("GPURowRemapPending", "warning", "gpu", "2"),
         )),
     )),
     Chart("temperature", "overheat", (1.5, 5), (
         Panel("Temperature, degrees Celsius", (20, 100, 20), (
             Line("GPU 5, its fan fails at 2 h", _gpu("gpu:temperature:celsius", 5)),
             Line("GPU 0", _gpu("gpu:temperature:celsius", 0)),
-            Line("85, asked for", "vector(85)", True),
+            Line("85, asked for", "vector(85)", "asked"),
         )),
         Panel("Degrees left until it slows down", (0, 60, 20), (
             Line("GPU 5", _gpu("gpu:temperature_margin:celsius", 5)),
             Line("GPU 0", _gpu("gpu:temperature_margin:celsius", 0)),
-            Line("limit", "max(threshold:gpu_temperature_margin:celsius)", True),
-        ), (Fires("GPUHot", "warning", 'gpu="5"'), Fires("GPUHot", "critical", 'gpu="5"'))),
+            Line("limit", "max(threshold:gpu_temperature_margin:celsius)", "limit"),
+        ), (Fires("GPUHot", "warning", "gpu", "5"), Fires("GPUHot", "critical", "gpu", "5"))),
     )),
     Chart("power", "power-cap", (0, 4), (
         Panel("Power, percent of the default limit", (50, 100, 10), (
             Line("GPU 0", _gpu("gpu:power:percent_of_default", 0, "5m")),
             Line("GPU 1, capped to 500 W at 1 h 30", _gpu("gpu:power:percent_of_default", 1, "5m")),
-            Line("limit", "max(threshold:gpu_power:percent_of_default)", True),
+            Line("limit", "max(threshold:gpu_power:percent_of_default)", "limit"),
         ), (
-            Fires("GPUPowerNearLimit", "info", 'gpu="0"'),
-            Fires("GPUPowerNearLimit", "info", 'gpu="1"'),
-            Fires("GPUPowerCapped", "info", 'gpu="1"'),
+            Fires("GPUPowerNearLimit", "info", "gpu", "0"),
+            Fires("GPUPowerNearLimit", "info", "gpu", "1"),
+            Fires("GPUPowerCapped", "info", "gpu", "1"),
         )),
         Panel("What was asked for: power, percent of the limit that holds", (50, 100, 10), (
-            Line("GPU 0", "100 * max(gpu:power:watts{gpu=\"0\"} / gpu:power_limit:watts)"),
-            Line("GPU 1", "100 * max(gpu:power:watts{gpu=\"1\"} / gpu:power_limit:watts)"),
-            Line("90, asked for", "vector(90)", True),
+            Line("GPU 0", _of_its_limit(0)),
+            Line("GPU 1", _of_its_limit(1)),
+            Line("90, asked for", "vector(90)", "asked"),
         )),
     )),
     Chart("nvlink", "nvlink-degraded", (1.5, 4.5), (
         Panel("NVLink, percent of what the other GPUs of the job carry", (0, 125, 25), (
             Line("GPU 6, to a fifth at 2 h", _gpu("gpu:nvlink:percent_of_peers", 6, "5m")),
             Line("GPU 2, to a half", _gpu("gpu:nvlink:percent_of_peers", 2, "5m")),
-            Line("limit", "max(threshold:gpu_nvlink:percent_of_peers)", True),
-        ), (Fires("GPUNVLinkBelowPeers", "warning", 'gpu="6"'), Fires("GPUNVLinkBelowPeers", "warning", 'gpu="2"'))),
+            Line("limit", "max(threshold:gpu_nvlink:percent_of_peers)", "limit"),
+        ), (
+            Fires("GPUNVLinkBelowPeers", "warning", "gpu", "6"),
+            Fires("GPUNVLinkBelowPeers", "warning", "gpu", "2"),
+        )),
         Panel("NVLink, GB/s, both directions, mean of 5 minutes", (0, 300, 100), (
             Line("GPU 6", _gpu("gpu:nvlink:bytes_per_second", 6, "5m") + " / 1e9"),
             Line("GPU 0, healthy", _gpu("gpu:nvlink:bytes_per_second", 0, "5m") + " / 1e9"),
-            Line("30 % of 900 GB/s, asked for", "vector(270)", True),
+            Line("30 % of 900 GB/s, asked for", "vector(270)", "asked"),
         )),
     )),
     Chart("imbalance", "imbalance", (1.5, 4.5), (
@@ -321,17 +345,17 @@ CHARTS = (
         )),
         Panel("Busiest less idlest GPU of the job, points", (0, 60, 20), (
             Line("spread", "max(workload:gpu_utilization_spread:percent)"),
-            Line("limit", 'max(threshold:gpu_utilization_spread:percent{severity="warning"})', True),
-            Line("goal", 'max(threshold:gpu_utilization_spread:percent{severity="goal"})', True),
+            Line("limit", 'max(threshold:gpu_utilization_spread:percent{severity="warning"})', "limit"),
+            Line("goal", 'max(threshold:gpu_utilization_spread:percent{severity="goal"})', "asked"),
         ), (Fires("GPUImbalance", "warning"),)),
     )),
     Chart("xid", "xid", (0.5, 5), (
         Panel("Last Xid that the driver told, GPU 1", (0, 80, 20), (
             Line("last Xid", _gpu("DCGM_FI_DEV_XID_ERRORS", 1)),
-        ), (Fires("GPUXid", "warning", 'err_code="31"'),)),
+        ), (Fires("GPUXid", "warning", "err_code", "31"),)),
         Panel("GPUs that are lost", (0, 2, 1), (Line("lost", "sum(gpu:lost:bool)"),), (
-            Fires("GPUXid", "critical", 'err_code="74"'),
-            Fires("GPUXid", "critical", 'err_code="79"'),
+            Fires("GPUXid", "critical", "err_code", "74"),
+            Fires("GPUXid", "critical", "err_code", "79"),
             Fires("GPULost", "critical"),
         )),
     )),
@@ -339,10 +363,10 @@ CHARTS = (
         Panel("GPUs that somebody sees", (0, 10, 2), (
             Line("gpu-01, its exporter dies at 1 h", 'count(gpu:present:info{hostname="gpu-01"})'),
             Line("gpu-02", 'count(gpu:present:info{hostname="gpu-02"})'),
-        ), (Fires("GPUExporterGone", "critical", 'hostname="gpu-01"'),)),
+        ), (Fires("GPUExporterGone", "critical", "hostname", "gpu-01"),)),
         Panel("Power of GPU 0 of gpu-02, watts: its exporter stands still at 2 h", (0, 800, 200), (
             Line("power", 'max(gpu:power:watts{hostname="gpu-02",gpu="0"})'),
-        ), (Fires("GPUMetricsFrozen", "warning", 'hostname="gpu-02"'),)),
+        ), (Fires("GPUMetricsFrozen", "warning", "hostname", "gpu-02"),)),
     )),
     Chart("training-stages", "late-stage", (0, 4), (
         Panel("Progress of the training", (0, 1, 0.2), (
@@ -350,12 +374,12 @@ CHARTS = (
         )),
         Panel("Memory of its fullest GPU, percent", (80, 100, 5), (
             Line("in use", 'max(workload:gpu_memory_used:percent{workload="ml/llama-13b-0"})'),
-            Line("limit in force", 'max(threshold:gpu_memory_used:percent{severity="warning",workload="ml/llama-13b-0"})', True),
-        ), (Fires("GPUMemoryHigh", "warning", 'workload="ml/llama-13b-0"'),)),
+            Line("limit in force", _limit_of("ml/llama-13b-0"), "limit"),
+        ), (Fires("GPUMemoryHigh", "warning", "workload", "ml/llama-13b-0"),)),
         Panel("The same of a job that reports no progress", (80, 100, 5), (
             Line("in use", 'max(workload:gpu_memory_used:percent{workload="ml/silent-0"})'),
-            Line("limit in force", 'max(threshold:gpu_memory_used:percent{severity="warning",workload="ml/silent-0"})', True),
-        ), (Fires("GPUMemoryHigh", "warning", 'workload="ml/silent-0"'),)),
+            Line("limit in force", _limit_of("ml/silent-0"), "limit"),
+        ), (Fires("GPUMemoryHigh", "warning", "workload", "ml/silent-0"),)),
     ), ("dcgm", "node", "trainer")),
 )  # fmt: skip
 
@@ -363,7 +387,10 @@ CHARTS = (
 def main(names: Sequence[str]) -> int:
     """Makes the charts of these names, or all; gives the exit code."""
     if unknown := set(names) - {chart.name for chart in CHARTS}:
-        print(f"there is no chart {sorted(unknown)[0]}; there are {', '.join(one.name for one in CHARTS)}", file=sys.stderr)
+        print(
+            f"there is no chart {sorted(unknown)[0]}; there are {', '.join(one.name for one in CHARTS)}",
+            file=sys.stderr,
+        )
         return 1
     FOLDER.mkdir(parents=True, exist_ok=True)
     for chart in CHARTS:
