@@ -110,6 +110,7 @@ def test_load_settings_when_variables_hold_lists_and_tables_then_they_are_read(t
             "REMEDIATOR_PUBLIC_URL": "",
             "REMEDIATOR_REQUIRE": "docker",
             "REMEDIATOR_TEST_DOCKER": "x",
+            "REMEDIATOR_EXPORTER_LISTEN": ":9096",
             "REMEDIATOR_URL": "http://127.0.0.1:9095",
             "REMEDIATOR_TOKEN_FILE": "t",
             "HOME": "/root",

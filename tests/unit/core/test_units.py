@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
-from remediator.core.units import cut, parse_duration, parse_percent, print_duration, strip_port
+from remediator.core.units import cut, parse_address, parse_duration, parse_percent, print_duration, strip_port
 
 TABLE = YAML(typ="safe").load(Path(__file__).parents[2] / "data" / "durations.yaml")
 MS = timedelta(milliseconds=1)
@@ -78,6 +78,25 @@ def test_parse_percent_when_it_is_none_then_says_what_to_write(row: dict[str, An
 )
 def test_cut_when_too_long_then_ends_with_an_ellipsis_inside_the_limit(text: str, limit: int, shown: str) -> None:
     assert cut(text, limit) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "gives"),
+    [
+        ("127.0.0.1:9096", ("127.0.0.1", 9096)),
+        ("[::1]:9096", ("::1", 9096)),
+        (":9096", ("", 9096)),
+        ("gpu-07:0", ("gpu-07", 0)),
+    ],
+)
+def test_parse_address_when_it_is_one_then_gives_host_and_port(text: str, gives: tuple[str, int]) -> None:
+    assert parse_address(text) == gives
+
+
+@pytest.mark.parametrize("text", ["9096", "", "::1:9096", "host:", "host:65536", "a b:1"])
+def test_parse_address_when_it_is_none_then_says_what_to_write(text: str) -> None:
+    with pytest.raises(ValueError, match="must be ADDRESS:PORT, as in "):
+        parse_address(text)
 
 
 @rows("hosts")

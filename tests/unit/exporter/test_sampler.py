@@ -361,8 +361,8 @@ def test_driver_when_it_goes_away_then_its_gpus_stay_as_down_and_come_back_with_
     bench.driver.says.clear()
 
     bench.until_up("GPU-0", "GPU-1")
+    bench.until(lambda: bench.sampler.snapshot().problem == "", "the driver is back")
     assert away == {"GPU-0", "GPU-1"}
-    assert bench.sampler.snapshot().problem == ""
 
 
 def test_driver_when_listing_alone_hangs_then_gpus_are_up_and_so_is_it(bench: Bench) -> None:
