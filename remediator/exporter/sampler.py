@@ -24,7 +24,7 @@ from remediator.errors import GpuDriverError, GpuLostError
 from remediator.exporter.leak import GrowthWatch
 from remediator.exporter.rhythm import Rhythm
 from remediator.exporter.snapshot import GpuSample, ProcessSample, Snapshot
-from remediator.exporter.spread import UtilizationMean
+from remediator.exporter.spread import RecentMean
 from remediator.exporter.workload import Workloads
 from remediator.telemetry import get_logger
 
@@ -86,7 +86,7 @@ class _Gpu:
     is_listed: bool = True
     thread: _Thread = field(init=False)
     answers: dict[str, _Answer] = field(default_factory=dict)
-    means: dict[str, UtilizationMean] = field(default_factory=dict)
+    means: dict[str, RecentMean] = field(default_factory=dict)
     watches: dict[_Process, _Watched] = field(default_factory=dict)
     trouble: str = ""
     is_told: bool = False
@@ -339,7 +339,7 @@ class Sampler:
         self._forget(gpu)
 
     def _answer(self, gpu: _Gpu, device: GpuDevice, reading: GpuReading, at_s: float) -> _Answer:
-        mean = gpu.means.setdefault(device.mig_uuid, UtilizationMean())
+        mean = gpu.means.setdefault(device.mig_uuid, RecentMean())
         if reading.utilization_ratio is not None:
             mean.add(at_s, reading.utilization_ratio)
         processes = []

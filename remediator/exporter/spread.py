@@ -19,7 +19,7 @@ _MOST_SAMPLES = 300
 """One a second, as often as anybody samples; more frequent ones shorten the window."""
 
 
-class UtilizationMean:
+class RecentMean:
     """The mean utilisation of one GPU over the last 5 minutes."""
 
     __slots__ = ("_samples",)

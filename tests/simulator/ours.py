@@ -17,7 +17,7 @@ from remediator.clients.ports import GpuDevice, GpuDriver, GpuProcess, GpuReadin
 from remediator.exporter.collect import FAMILIES, families
 from remediator.exporter.leak import GrowthWatch
 from remediator.exporter.snapshot import GpuSample, ProcessSample, Snapshot
-from remediator.exporter.spread import UtilizationMean
+from remediator.exporter.spread import RecentMean
 from remediator.exporter.workload import Workload
 from simulator.cluster import IDLE, Gpu, Instance, Node
 from simulator.models import DRIVER, NVML
@@ -41,7 +41,7 @@ _BATCH = 960
 class _Memory:
     """What the exporter remembers of one device."""
 
-    mean: UtilizationMean = field(default_factory=UtilizationMean)
+    mean: RecentMean = field(default_factory=RecentMean)
     watches: dict[int, GrowthWatch] = field(default_factory=dict)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from remediator.clients.ports import GpuDevice, GpuReading
 from remediator.exporter.snapshot import GpuSample, ProcessSample, Snapshot
-from remediator.exporter.spread import Job, UtilizationMean, spreads
+from remediator.exporter.spread import Job, RecentMean, spreads
 from remediator.exporter.workload import Workload
 
 POD_A = Workload(container_id="a1", exported_namespace="ml", exported_pod="train-0", exported_container="main")
@@ -70,7 +70,7 @@ def test_spreads_when_gpus_come_in_another_order_then_are_in_the_same() -> None:
 
 
 def test_mean_when_five_minutes_are_over_then_is_of_the_last_five() -> None:
-    mean = UtilizationMean()
+    mean = RecentMean()
     for at_s in range(0, 300, 5):
         mean.add(at_s, 0.0)
     for at_s in range(300, 600, 5):
@@ -81,7 +81,7 @@ def test_mean_when_five_minutes_are_over_then_is_of_the_last_five() -> None:
 
 @pytest.mark.parametrize(("seen_s", "expected"), [(235, None), (245, 0.5)])
 def test_mean_when_fewer_than_four_minutes_were_seen_then_is_none(seen_s: int, expected: float | None) -> None:
-    mean = UtilizationMean()
+    mean = RecentMean()
     for at_s in range(0, seen_s, 5):
         mean.add(at_s, 0.5)
 
@@ -89,7 +89,7 @@ def test_mean_when_fewer_than_four_minutes_were_seen_then_is_none(seen_s: int, e
 
 
 def test_mean_when_samples_are_a_minute_apart_then_is_one() -> None:
-    mean = UtilizationMean()
+    mean = RecentMean()
     for n in range(6):
         mean.add(n * 60.0, n / 10)
 
@@ -97,7 +97,7 @@ def test_mean_when_samples_are_a_minute_apart_then_is_one() -> None:
 
 
 def test_mean_when_nothing_came_for_long_then_is_none() -> None:
-    mean = UtilizationMean()
+    mean = RecentMean()
     for at_s in range(0, 300, 5):
         mean.add(at_s, 0.5)
 
