@@ -37,6 +37,8 @@ _HISTORY_LEVEL = 4
 """Of 8-minute buckets: their 160 minutes hold the hour before a window of 40."""
 _N_HISTORY = 9
 """Its buckets before a window that must be known: 72 minutes, the longest tooth and a bit."""
+_FIRST_LONG_LEVEL = 3
+"""Of 4-minute buckets: their 80 minutes are longer than the longest tooth."""
 _FIRST_CALM_LEVEL = 1
 """20 minutes: an evaluation that builds up its memory for 10 is no leak."""
 _URGENT_S = 30 * 60.0
@@ -90,8 +92,8 @@ class Growth:
             where none does, of 80 minutes, or as long as it has been seen.
         uncertainty_bytes_per_second: half the width of its 95 % confidence interval.
         is_leaking: it grew significantly, steadily, by enough and for long enough.
-        seconds_until_full: until the free memory is used up, at the upper end of the interval (rather too early
-            than too late); None while it does not leak, or nobody knows what is free.
+        seconds_until_full: until what is free at the tops of its teeth is used up, at the upper end of the interval
+            (rather too early than too late); None while it does not leak, or nobody knows what is free.
     """
 
     bytes_per_second: float
@@ -241,12 +243,13 @@ class _Level:
 class GrowthWatch:
     """Watches the memory of one process on one device. A process that starts anew gets a new watch."""
 
-    __slots__ = ("_levels", "_newest_s", "_origin_s")
+    __slots__ = ("_levels", "_newest_bytes", "_newest_s", "_origin_s")
 
     def __init__(self) -> None:
         self._levels = tuple(_Level(_FIRST_WIDTH_S * 2**n) for n in range(_N_LEVELS))
         self._origin_s: float | None = None
         self._newest_s = 0.0
+        self._newest_bytes = 0
 
     def add(self, at_s: float, used_bytes: int) -> None:
         """Take in one sample.
@@ -259,7 +262,7 @@ class GrowthWatch:
             self._origin_s = self._newest_s = at_s
         if at_s < self._newest_s:
             return
-        self._newest_s = at_s
+        self._newest_s, self._newest_bytes = at_s, used_bytes
         index = int((at_s - self._origin_s) // _FIRST_WIDTH_S)
         filled = self._levels[0].put(Bucket(index, used_bytes, used_bytes))
         if filled is not None:
@@ -289,10 +292,12 @@ class GrowthWatch:
 
         Args:
             at_s: now, of the same clock.
-            free_bytes: of the device; None where nobody knows.
+            free_bytes: of the device, at the newest sample; None where nobody knows.
         """
         if at_s - self._newest_s > self._levels[0].window_s:
             return None
+        if free_bytes is not None:
+            free_bytes -= self._most() - self._newest_bytes
         leaking = next((trend for level in self._levels if (trend := self._leak(level, free_bytes))), None)
         trend = leaking or self._usual_trend()
         if trend is None:
@@ -306,6 +311,12 @@ class GrowthWatch:
             is_leaking=leaking is not None,
             seconds_until_full=full_in_s,
         )
+
+    def _most(self) -> int:
+        """Used within 80 minutes: memory is full when the tops of the teeth, or an evaluation, meet its end."""
+        recent = self._levels[: _FIRST_LONG_LEVEL + 1]
+        buckets = (bucket for level in recent for bucket in (*level.full, level.filling) if bucket is not None)
+        return max((bucket.most for bucket in buckets), default=self._newest_bytes)
 
     def _leak(self, level: _Level, free_bytes: int | None) -> _Trend | None:
         """The trend by which this level calls it a leak."""

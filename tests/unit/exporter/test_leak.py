@@ -173,6 +173,20 @@ def test_until_full_when_it_cannot_be_said_then_is_not(
     assert growth.seconds_until_full == expected
 
 
+def test_until_full_when_memory_has_teeth_then_is_until_their_tops_are_full_at_any_point_of_a_tooth() -> None:
+    total, tooth, slope = 60 * GIB, 12 * GIB, 600 * 1024
+    samples = []
+    for n in range(4 * 360):
+        used = int(20 * GIB + slope * n * 10 + tooth * (n % 6) / 5)
+        samples.append(Sample(at_s=n * 10, used_bytes=used, free_bytes=total - used))
+    last_tooth = [growth for _, growth in play(GrowthWatch(), samples)[-6:]]
+
+    left = (total - max(sample.used_bytes for sample in samples)) / slope
+    for growth in last_tooth:
+        assert growth is not None
+        assert growth.seconds_until_full == pytest.approx(left, rel=0.05)
+
+
 def test_sample_when_it_is_older_than_the_last_then_is_left_out() -> None:
     watch, other = GrowthWatch(), GrowthWatch()
     for sample in line(200_000, hours=3):
