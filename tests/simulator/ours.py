@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,7 +29,10 @@ from simulator.work import RunningJob
 MIB = 1024 * 1024
 
 INTERVAL_S = 30.0
-"""Between two samples: the real one takes six in that time, and the leak watch keeps the least of them."""
+"""Between two samples that are shown."""
+
+_LOOKS_S = np.arange(-25.0, 1.0, 5.0)
+"""When the real one looks, up to such a sample: of these six, the leak watch keeps the least and the most."""
 
 WARM_UP_S = 43 * 3600.0
 """The longest that the leak watch looks back."""
@@ -45,13 +49,23 @@ class _Memory:
     watches: dict[int, GrowthWatch] = field(default_factory=dict)
 
 
+class _Process(NamedTuple):
+    """A process at one time: what it holds, and of what it held at the last looks the least and the most."""
+
+    pid: int
+    used_mib: int
+    least_mib: int
+    most_mib: int
+    workload: Workload
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Readings:
-    """Of one device at each of a batch's times: the reading, None while it is lost, and (pid, MiB, workload)."""
+    """Of one device at each of a batch's times: the reading, None while it is lost, and its processes."""
 
     device: GpuDevice
     readings: list[GpuReading | None]
-    processes: list[list[tuple[int, int, Workload]]]
+    processes: list[list[_Process]]
 
 
 class OurExporter:
@@ -127,11 +141,12 @@ class OurExporter:
         if reading.utilization_ratio is not None:
             memory.mean.add(at_s, reading.utilization_ratio)
         processes = []
-        for pid, used_mib, workload in one.processes[index]:
+        for pid, used_mib, least_mib, most_mib, workload in one.processes[index]:
             watch = memory.watches.get(pid)
             if watch is None:
                 watch = memory.watches[pid] = GrowthWatch()
-            watch.add(at_s, used_mib * MIB)
+            for looked_mib in (least_mib, most_mib, used_mib):
+                watch.add(at_s, looked_mib * MIB)
             growth = watch.growth(at_s, reading.memory_free_bytes)
             processes.append(ProcessSample(pid=pid, used_bytes=used_mib * MIB, workload=workload, growth=growth))
         if len(memory.watches) > len(processes):
@@ -218,7 +233,7 @@ def _readings(gpu: Gpu, times: Times) -> Iterator[_Readings]:
                 is_remap_pending=pending,
                 is_remap_failed=failed,
                 recovery_action=action,
-                processes=tuple(GpuProcess(pid=pid, used_bytes=own * MIB) for pid, own, _ in processes[at]),
+                processes=tuple(GpuProcess(pid=one.pid, used_bytes=one.used_mib * MIB) for one in processes[at]),
             )
         )
     yield _Readings(device=device, readings=readings, processes=processes)
@@ -245,7 +260,7 @@ def _of_instance(gpu: Gpu, instance: Instance, device: GpuDevice, is_here: list[
                 memory_used_bytes=mib * MIB,
                 memory_total_bytes=total * MIB,
                 memory_free_bytes=(total - mib) * MIB,
-                processes=tuple(GpuProcess(pid=pid, used_bytes=own * MIB) for pid, own, _ in processes[at]),
+                processes=tuple(GpuProcess(pid=one.pid, used_bytes=one.used_mib * MIB) for one in processes[at]),
             )
             if is_here[at]
             else None
@@ -255,23 +270,34 @@ def _of_instance(gpu: Gpu, instance: Instance, device: GpuDevice, is_here: list[
     )
 
 
-def _processes(gpu: Gpu, number: int | None, times: Times) -> list[list[tuple[int, int, Workload]]]:
+def _processes(gpu: Gpu, number: int | None, times: Times) -> list[list[_Process]]:
     """Those on a GPU, or on an instance of it, at each time."""
-    found: list[list[tuple[int, int, Workload]]] = [[] for _ in range(times.size)]
+    found: list[list[_Process]] = [[] for _ in range(times.size)]
+    looks = np.maximum(times[:, None] + _LOOKS_S, 0).ravel()
     for job, rank, own in gpu.jobs:
         if own != number:
             continue
-        load = gpu.load(job, rank, times)
+        load, looked = gpu.load(job, rank, times), gpu.load(job, rank, looks)
         _, lives = job.ages(times)
+        _, looked_lives = job.ages(looks)
+        # What the process before it held is not its own.
+        is_own = looked.is_alive.reshape(-1, _LOOKS_S.size) & (
+            looked_lives.reshape(-1, _LOOKS_S.size) == lives[:, None]
+        )
+        held = np.where(is_own, looked.memory_mib.reshape(-1, _LOOKS_S.size), load.memory_mib[:, None])
+        columns = zip(
+            load.is_alive.tolist(),
+            *(np.round(mib).astype(int).tolist() for mib in (load.memory_mib, held.min(axis=1), held.max(axis=1))),
+            lives.tolist(),
+            strict=True,
+        )
         known: dict[int, tuple[int, Workload]] = {}
-        for at, (is_alive, mib, life) in enumerate(
-            zip(load.is_alive.tolist(), np.round(load.memory_mib).astype(int).tolist(), lives.tolist(), strict=True)
-        ):
+        for at, (is_alive, used_mib, least_mib, most_mib, life) in enumerate(columns):
             if is_alive:
                 if life not in known:
                     known[life] = job.pid(rank, life), _workload(job, gpu.node.name, life)
                 pid, workload = known[life]
-                found[at].append((pid, mib, workload))
+                found[at].append(_Process(pid, used_mib, least_mib, most_mib, workload))
     return found
 
 

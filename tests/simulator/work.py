@@ -33,6 +33,9 @@ RANK_MIB = 400.0
 OPTIMIZER_S = 20.0
 """Over which the optimizer's state appears, after the first step."""
 
+EVALUATING = 0.3
+"""Of the activations of a batch that an evaluation takes: nothing is kept for a way back."""
+
 _N_LIVES = 10_000
 """A job that crashes more often than this within what is asked is a mistake in a scenario."""
 
@@ -243,8 +246,9 @@ class RunningJob:
         memory = self.job.memory
         if memory.allocator == "caching":
             return self._caching_mib(rank, ages)
-        grown = self._base_mib(rank, ages) + memory.activations_gib * GIB * (ages > self.job.ramp)
-        return grown + memory.evaluation_gib * GIB * self._has_evaluated(ages) + self._leaked_mib(rank, ages)
+        evaluating = (EVALUATING * memory.activations_gib + memory.evaluation_gib) * self._has_evaluated(ages)
+        working = np.maximum(memory.activations_gib, evaluating) * (ages > self.job.ramp)
+        return self._base_mib(rank, ages) + working * GIB + self._leaked_mib(rank, ages)
 
     def _has_evaluated(self, ages: Times) -> NDArray[np.bool_]:
         pause = self.job.evaluation
@@ -275,7 +279,7 @@ class RunningJob:
         number = np.floor(batch)
         filled = 1 - np.abs(2 * (batch - number) - 1)
         size = 0.75 + 0.25 * noise.uniform(self._keys[rank], np.nan_to_num(number))
-        working = np.where(is_evaluating, 0.3, 0.15 + 0.85 * filled * size) * memory.activations_gib
+        working = np.where(is_evaluating, EVALUATING, 0.15 + 0.85 * filled * size) * memory.activations_gib
         working = working + np.where(is_evaluating, memory.evaluation_gib, 0)
         taken = np.where(trained > 0, working, 0) * GIB
         return self._base_mib(rank, ages) + taken + self._leaked_mib(rank, ages)
