@@ -20,6 +20,7 @@ from bench.gpu_stories import (
     MINUTE,
     NEEDS_FINE,
     SETS,
+    SHORTEST_OF_TEETH_S,
     SHORTEST_S,
     SLOPES,
     Leak,
@@ -253,8 +254,9 @@ def section_of(judgements: Sequence[Judgement]) -> Section:
     )
     section.limits += [
         f"A leak that fills the memory within {SHORTEST_S // MINUTE} minutes cannot be told 15 minutes before: half an"
-        " hour is the shortest in which a leak is no batch, evaluation or load. Such were "
-        + ", ".join(f"{slope:g} GB/h with room for {minutes} minutes" for slope, minutes in too_fast)
+        " hour is the shortest in which a leak is no batch, evaluation or load. Beneath teeth it takes"
+        f" {SHORTEST_OF_TEETH_S // MINUTE}: longer than the longest tooth, an hour. Too fast were "
+        + (", ".join(f"{slope:g} GB/h with room for {minutes} minutes" for slope, minutes in too_fast) or "none")
         + "; whatever the room, memory above its threshold is told by GPUMemoryHigh.",
         "Without our exporter a leak is seen in the memory of the whole GPU, and below 256 MiB/h not at all: so little"
         " cannot be told from what else comes and goes on it.",
@@ -270,7 +272,7 @@ def _leak_rows(section: Section, by_set: dict[str, list[Judgement]]) -> None:
         cells, n_too_fast = [], 0
         for name, judgements in by_set.items():
             fates = [fate for one in judgements for fate in one.leaks if fate.leak.gib_per_hour == slope]
-            n_too_fast = sum(not fate.leak.can_be_told for fate in fates)
+            n_too_fast = max(n_too_fast, sum(not fate.leak.can_be_told for fate in fates))
             cells.append(_leads(section, f"{name}.leak_{slope:g}_gb_h", fates))
         if any(cells):
             section.rows.append((f"leak, {slope:g} GB/h" + (f", {n_too_fast} too fast" * bool(n_too_fast)), *cells))

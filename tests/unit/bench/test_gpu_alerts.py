@@ -33,7 +33,14 @@ def judged(*firings: Firing, leaks: tuple[Leak, ...] = (), wanted: tuple[Wanted,
 
 
 def leak(*, full_s: float, begins_s: float = HOUR) -> Leak:
-    return Leak(gpu="0", gib_per_hour=4, begins_s=begins_s, full_s=full_s)
+    return Leak(gpu="0", gib_per_hour=4, has_teeth=False, begins_s=begins_s, full_s=full_s)
+
+
+def test_leak_when_it_has_teeth_then_it_must_last_longer_to_be_told() -> None:
+    smooth = leak(full_s=HOUR + 79 * 60)
+    assert smooth.can_be_told
+    assert not replace(smooth, has_teeth=True).can_be_told
+    assert replace(smooth, has_teeth=True, full_s=HOUR + 80 * 60).can_be_told
 
 
 def test_judge_when_two_alerts_tell_of_a_leak_then_the_earlier_is_its_lead() -> None:
