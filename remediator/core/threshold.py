@@ -40,6 +40,9 @@ STAGE = "workload:training_stage:number"
 PROGRESS = "workload:training_progress:ratio"
 REPORT = "training:progress:ratio"
 INFO = "gpu:workload:info"
+NEWEST_INFO = f"topk by ({', '.join(GPU)}) (1, timestamp({INFO})) ^ 0"
+"""One for each GPU: for five minutes after a restart of Prometheus that of before it is there too, and would make joins
+fail."""
 
 INTERVAL = timedelta(seconds=15)
 """As often as the canonical series are recorded: more often there is nothing new."""
@@ -241,7 +244,7 @@ def _threshold(signal: Signal, severity: str, expression: str) -> Rule:
 def _by_stage(signal: Signal, limits: ByStage) -> str:
     """The limit in force for each that is measured."""
     each = f"group by ({', '.join(signal.by)}) {_in_brackets(signal.series)}"
-    named = f"{each} * on ({', '.join(GPU)}) group_left (workload) {INFO}" if signal.joins_workload else each
+    named = f"{each} * on ({', '.join(GPU)}) group_left (workload) {NEWEST_INFO}" if signal.joins_workload else each
     parts = [
         f"{_number(limit)} * (\n{_indented(named)}\n    and on (cluster, workload)\n  ({STAGE} == {stage})\n)"
         for stage, limit in enumerate((limits.early, limits.middle, limits.late), 1)
@@ -275,7 +278,7 @@ def _alert(signal: Signal, grade: Grade) -> str:
     if signal.joins_workload:
         on = f"on ({', '.join(GPU)})"
         # The last part is for a GPU that this series does not know: its alert has no workload, and is there.
-        known = f"({INFO} or {on} group by ({', '.join(GPU)}) {_in_brackets(signal.series)})"
+        known = f"({NEWEST_INFO} or {on} group by ({', '.join(GPU)}) {_in_brackets(signal.series)})"
         labels = ", ".join(WORKLOAD_LABELS)
         expression = f"(\n{_indented(expression)}\n)\n  * {on}\n    group_left ({labels})\n{known}"
     return expression

@@ -100,9 +100,11 @@ class FilledPrometheus:
             if "record" in rule
         ]
         recorded: list[str] = []
-        for number, level in enumerate(in_order(rules)):
-            file = self._folder / f"level-{number}.json"
-            group = {"name": f"level-{number}", "interval": f"{self._step_s}s", "rules": level}
+        for level in in_order(rules):
+            # One name for all: when a group is evaluated follows from its name and file, and rules that read what the
+            # same evaluation recorded must find it.
+            file = self._folder / "level.json"
+            group = {"name": "level", "interval": f"{self._step_s}s", "rules": level}
             file.write_text(json.dumps({"groups": [group]}))
             command = [
                 str(find_program("promtool")), "tsdb", "create-blocks-from",
