@@ -21,13 +21,24 @@ import click  # noqa: E402  # the real parts of the tests are found only now
 from rich.console import Console  # noqa: E402
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: E402
 
-from bench import answers, exporter, machine, matching, memory, reaction, recovery, replay, report, scenarios  # noqa: E402
+from bench import (  # noqa: E402
+    answers,
+    exporter,
+    gpu_alerts,
+    machine,
+    matching,
+    memory,
+    reaction,
+    recovery,
+    replay,
+    report,
+    scenarios,
+)
 from bench.result import Section  # noqa: E402
 from bench.session import Session  # noqa: E402
 
-BENCHMARKS = {
-    each.NAME: each.measure for each in (answers, matching, reaction, memory, recovery, replay, scenarios, exporter)
-}
+_MODULES = (answers, matching, reaction, memory, recovery, replay, scenarios, exporter, gpu_alerts)
+BENCHMARKS = {each.NAME: each.measure for each in _MODULES}
 
 WIDTH = 80
 

@@ -232,8 +232,8 @@ def section_of(judgements: Sequence[Judgement]) -> Section:
         title="GPU alerts",
         about=(
             f"{len(judgements)} stories of the simulated cluster, {sum(one.gpu_months for one in judgements):.1f}"
-            " GPU-months, seed"
-            f" {SEED}; the shipped rule files, evaluated by promtool each 15 s (stories of up to seven hours) or 60 s."
+            f" GPU-months, seed {SEED}; the shipped rule files, evaluated by promtool each 15 s (stories of up to seven"
+            " hours), 60 s, or 120 s (those of two days)."
             " Leaks: how many were told at least 15 minutes before the memory was full, of those that can be, by"
             " GPUMemoryLeakSlope or GPUMemoryOOMSoon; then the shortest and the median time that was left. Faults: how"
             " many were found in time, of those that these exporters show. False alarms: warnings and critical alerts"
@@ -260,8 +260,8 @@ def section_of(judgements: Sequence[Judgement]) -> Section:
         + "; whatever the room, memory above its threshold is told by GPUMemoryHigh.",
         "Without our exporter a leak is seen in the memory of the whole GPU, and below 256 MiB/h not at all: so little"
         " cannot be told from what else comes and goes on it.",
-        f"In stories of 60 s {', '.join(NEEDS_FINE)} cannot fire, since they count samples of some minutes; 60 s"
-        " between scrapes are also fewer lows for an envelope than the shipped 15 s give.",
+        f"In stories of 60 s and more {', '.join(NEEDS_FINE)} cannot fire, since they count samples of some minutes."
+        " They are also fewer lows for an envelope than the shipped 15 s give.",
         "The simulator's jobs are physical, but they are not yours: false alarms here are of its patterns.",
     ]
     return section
