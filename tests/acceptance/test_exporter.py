@@ -108,6 +108,8 @@ def test_exporter_when_a_call_of_one_gpu_hangs_then_others_go_on_and_no_scrape_w
         exporter, lambda page: min(page.values("remediator_gpu_sample_age_seconds", UUID=uuid_of(0))) < 0.9, "sampled"
     )
     n_threads_hung = len([*Path(f"/proc/{exporter.process.pid}/task").iterdir()])
+    # Its page shows it at once, its log at the next tick: not at all, where the call has ended before.
+    wait_until(lambda: "a GPU gives no metrics" in exporter.process.log.read_text(), "it is said", LOAD_S)
     fake_driver.release()
     wait_for(exporter, lambda page: up(page) == {*ALL}, "it is back")
     wait_until(lambda: "a GPU gives metrics again" in exporter.process.log.read_text(), "its end is said", LOAD_S)
