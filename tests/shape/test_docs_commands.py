@@ -23,7 +23,7 @@ from remediator.telemetry import Metrics
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-PAGES = sorted([*DOCS.glob("*.md"), *(DOCS / "howto").glob("*.md")])
+PAGES = sorted([*DOCS.glob("*.md"), *(DOCS / "howto").glob("*.md"), *(DOCS / "gpu").glob("*.md")])
 OPERATIONS = (DOCS / "operations.md").read_text("utf-8")
 
 

@@ -9,6 +9,7 @@ is at times between → a small SVG. Nothing in a chart is drawn by hand: what a
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -120,7 +121,9 @@ def evaluate(chart: Chart) -> dict[str, Values]:
         file = Path(folder) / "story.json"
         file.write_text(json.dumps({**document, "group_eval_order": groups, "tests": [test]}))
         command = [str(find_program("promtool")), "test", "rules", str(file)]
-        said = subprocess.run(command, capture_output=True, text=True, check=False)
+        # Collecting garbage four times as rarely saves a fifth of the time.
+        environment = {**os.environ, "GOGC": "400"}
+        said = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     found: dict[str, Values] = {expr: {} for expr in exprs}
     got = re.findall(r'expr: ("(?:[^"\\]|\\.)*"), time: (\S+),\s+exp: nil\s+got: \S*?\{\} (\S+)$', said.stderr, re.M)
     for expr, at, value in got:
@@ -283,8 +286,9 @@ CHARTS = (
         )),
     ), ("dcgm", "node", "remediator")),
     Chart("ecc", "ecc", (0, 8), (
-        Panel("Corrected memory errors since the driver was loaded", (0, 150, 50), tuple(
-            Line(f"GPU {gpu}", f'max(DCGM_FI_DEV_ECC_SBE_VOL_TOTAL{{gpu="{gpu}"}})') for gpu in (0, 4, 5)
+        Panel("Corrected memory errors since the driver was loaded", (0, 150, 50), (
+            *(Line(f"GPU {gpu}", f'max(DCGM_FI_DEV_ECC_SBE_VOL_TOTAL{{gpu="{gpu}"}})') for gpu in (0, 4, 5)),
+            Line("10, asked for", "vector(10)", "asked"),
         )),
         Panel("Corrected within an hour", (0, 60, 20), (
             *(Line(f"GPU {gpu}", _gpu("gpu:ecc_correctable:increase1h", gpu)) for gpu in (0, 4, 5)),
@@ -358,11 +362,10 @@ CHARTS = (
             Fires("GPUXid", "critical", "err_code", "79"),
             Fires("GPULost", "critical"),
         )),
-    )),
+    ), ("dcgm", "smi", "node")),
     Chart("exporters", "exporter-death", (0.5, 3.5), (
-        Panel("GPUs that somebody sees", (0, 10, 2), (
-            Line("gpu-01, its exporter dies at 1 h", 'count(gpu:present:info{hostname="gpu-01"})'),
-            Line("gpu-02", 'count(gpu:present:info{hostname="gpu-02"})'),
+        Panel("GPUs of gpu-01 that somebody sees: its exporter dies at 1 h", (0, 8, 2), (
+            Line("gpu-01", 'count(gpu:present:info{hostname="gpu-01"}) or vector(0)'),
         ), (Fires("GPUExporterGone", "critical", "hostname", "gpu-01"),)),
         Panel("Power of GPU 0 of gpu-02, watts: its exporter stands still at 2 h", (0, 800, 200), (
             Line("power", 'max(gpu:power:watts{hostname="gpu-02",gpu="0"})'),
