@@ -212,8 +212,10 @@ def _stage_of(middle_from: float, late_from: float) -> str:
 
 def _or_from(series: str, label: str, other: str, pattern: str) -> str:
     """The series with ``label`` made from another one, where they do not have it; the pattern's first group is it."""
-    joined = f'label_join(\n{_indented(series)},\n  "__both", ";", "{label}", "{other}"\n)'
-    return f'label_replace(\n{_indented(joined)},\n  "{label}", "$1", "__both", ";{pattern}"\n)'
+    # A name for each, so that what is left there keeps two series apart that have become alike: two fail the rule.
+    both = f"__both_{label}"
+    joined = f'label_join(\n{_indented(series)},\n  "{both}", ";", "{label}", "{other}"\n)'
+    return f'label_replace(\n{_indented(joined)},\n  "{label}", "$1", "{both}", ";{pattern}"\n)'
 
 
 # --- signals ------------------------------------------------------------------------------------------------------
