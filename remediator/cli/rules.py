@@ -40,6 +40,8 @@ def render(ctx: click.Context, file: Path, output: Path | None, check: bool, as_
     if check and output is None:
         raise click.UsageError("--check compares with a file: name it with --output")
     _look(file)
+    if output is not None and os.path.realpath(output) == os.path.realpath(file):
+        raise click.UsageError(f"--output is {file} itself, which would be lost: name another file")
     loaded = load_thresholds(file)
     if loaded.thresholds is None:
         if as_json:
@@ -108,11 +110,21 @@ def _difference(output: Path, text: str) -> list[str]:
 
 
 def _write(output: Path, text: str) -> None:
-    """Put the file there as a whole: a Prometheus that reloads just then reads the old one or the new one."""
-    new = output.with_name(f".{output.name}.new")
+    """Put the file there as a whole: a Prometheus that reloads just then reads the old one or the new one.
+
+    A link stays one, to the new file; what is no file (/dev/stdout, /dev/null, a pipe) is written to, never replaced.
+    """
+    new = None
     try:
+        file = output.resolve()
+        if file.exists() and not file.is_file():
+            output.write_text(text, "utf-8")
+            return
+        new = file.with_name(f".{file.name}.new")
         new.write_text(text, "utf-8")
-        os.replace(new, output)
-    except OSError as error:
-        new.unlink(missing_ok=True)
-        raise UnreachableError(f"{output} cannot be written: {error.strerror or error}") from error
+        os.replace(new, file)
+    except (OSError, RuntimeError) as error:  # RuntimeError: a link to itself
+        if new is not None:
+            new.unlink(missing_ok=True)
+        why = error.strerror if isinstance(error, OSError) else None
+        raise UnreachableError(f"{output} cannot be written: {why or error}") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,7 @@ def file(tmp_path: Path) -> Path:
 
 def test_shipped_rules_when_rendered_anew_then_are_those_in_the_tree() -> None:
     result = render(SHIPPED, "--output", SHIPPED.with_name("gpu-thresholds.yml"), "--check")
-    assert (result.exit_code, result.stdout) == (0, f"ok: 22 rules in {SHIPPED.with_name('gpu-thresholds.yml')}\n")
+    assert (result.exit_code, result.stdout) == (0, f"ok: 24 rules in {SHIPPED.with_name('gpu-thresholds.yml')}\n")
 
 
 def test_rules_when_no_output_is_named_then_are_printed(file: Path) -> None:
@@ -105,3 +106,31 @@ def test_output_when_it_cannot_be_written_then_ends_with_3(file: Path, tmp_path:
 
 def test_check_when_it_has_nothing_to_compare_with_then_is_wrong_usage(file: Path) -> None:
     assert render(file, "--check").exit_code == 2
+
+
+def test_output_when_it_is_a_link_or_no_file_then_is_written_through_and_stays_what_it_is(
+    file: Path, tmp_path: Path
+) -> None:
+    link, target, pipe = tmp_path / "link.yml", tmp_path / "rules.yml", tmp_path / "pipe"
+    link.symlink_to(target)
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+
+    assert [render(file, "--output", output).exit_code for output in (link, pipe)] == [0, 0]
+
+    expected = render(file).stdout
+    assert (link.is_symlink(), target.read_text(), pipe.is_fifo()) == (True, expected, True)
+    with open(reader, encoding="utf-8") as end:
+        assert end.read() == expected
+
+
+def test_output_when_it_is_a_link_to_itself_then_ends_with_3(file: Path, tmp_path: Path) -> None:
+    loop = tmp_path / "loop.yml"
+    loop.symlink_to(loop)
+    assert render(file, "--output", loop).exit_code == 3
+    assert loop.is_symlink()
+
+
+def test_output_when_it_is_the_file_of_thresholds_then_is_wrong_usage_and_that_is_kept(file: Path) -> None:
+    assert render(file, "--output", file).exit_code == 2
+    assert file.read_text() == TEXT
