@@ -107,6 +107,7 @@ FIRING = {
     "well": {("GPUUtilizationSaturated", "info")},
     "ill": {
         ("GPUUtilizationSaturated", "info"),
+        ("GPUMultiprocessorsSaturated", "info"),
         ("GPUMemoryHigh", "warning"),
         ("GPUMemoryHigh", "critical"),
         ("GPUMemoryOOMSoon", "critical"),

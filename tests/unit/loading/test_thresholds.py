@@ -94,6 +94,7 @@ def test_shipped_file_when_read_then_has_every_threshold_that_was_asked_for() ->
     }
     assert found == {
         ("threshold:gpu_utilization:percent", "info"): 95,
+        ("threshold:gpu_sm_active:percent", "info"): 95,
         ("threshold:gpu_memory_used:percent", "warning"): ByStage(early=95, middle=90, late=85, unknown=90),
         ("threshold:gpu_memory_used:percent", "critical"): 98,
         ("threshold:gpu_ecc_correctable:increase1h", "warning"): 10,
