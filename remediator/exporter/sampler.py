@@ -73,7 +73,7 @@ class _Gpu:
 
     Attributes:
         devices: itself and then its MIG instances, as last listed.
-        listed_s: when it was first listed.
+        listed_s: when each was first listed, by MIG instance.
         is_listed: the driver knows it now.
         thread: reads it.
         answers, means: by MIG instance, "" for itself.
@@ -82,7 +82,7 @@ class _Gpu:
     """
 
     devices: tuple[GpuDevice, ...]
-    listed_s: float
+    listed_s: dict[str, float]
     is_listed: bool = True
     thread: _Thread = field(init=False)
     answers: dict[str, _Answer] = field(default_factory=dict)
@@ -124,7 +124,7 @@ class Sampler:
         self._gpus: Mapping[str, _Gpu] = {}  # replaced whole by the listing thread, never changed
         self._driver: GpuDriver | None = None
         self._driver_s = clock()
-        self._problem = "the driver has not been asked yet"
+        self._problem = "the driver has not answered yet"
         self._is_absent = False
         self._has_listed = False
         self._is_over = False
@@ -190,14 +190,15 @@ class Sampler:
     def is_settled(self) -> bool:
         """The driver was asked what there is, and every GPU has answered or had its time for it."""
         return self._has_listed and all(
-            "" in gpu.answers or gpu.trouble or not gpu.is_listed or self._clock() - gpu.listed_s > self._stale_s
+            "" in gpu.answers or gpu.trouble or not gpu.is_listed or self._clock() - gpu.listed_s[""] > self._stale_s
             for gpu in self._gpus.values()
         )
 
     @property
     def problem(self) -> str:
         """Why this host's GPUs cannot be seen, for people; "" when they can, and where there is no driver at all."""
-        return "" if self._is_absent else self.snapshot().problem
+        problem = self.snapshot().problem
+        return "" if self._is_absent and problem == self._problem else problem
 
     def snapshot(self) -> Snapshot:
         """What is known now. Takes microseconds, whatever the driver does.
@@ -217,8 +218,9 @@ class Sampler:
                 if (sample := self._sample(gpu, device, answer, now_s)) is not None:
                     samples.append(sample)
         driver, problem = self._driver, self._problem
-        if driver is not None and now_s - heard_s > self._stale_s:
-            driver, problem = None, f"the driver has not answered for {now_s - heard_s:.0f} s: {_HANGS}"
+        silent_s = self._lister.busy_s(now_s) if driver is None else now_s - heard_s
+        if silent_s > self._stale_s:
+            driver, problem = None, f"the driver has not answered for {silent_s:.0f} s: {_HANGS}"
         return Snapshot(
             hostname=self._hostname,
             driver=driver,
@@ -228,7 +230,7 @@ class Sampler:
 
     def _sample(self, gpu: _Gpu, device: GpuDevice, answer: _Answer | None, now_s: float) -> GpuSample | None:
         if answer is None:
-            age_s = now_s - gpu.listed_s
+            age_s = now_s - gpu.listed_s.get(device.mig_uuid, now_s)  # the two are replaced one after the other
             if gpu.is_listed and not gpu.trouble and age_s <= self._stale_s:
                 return None
             return GpuSample(device=device, age_s=age_s, reading=None)
@@ -270,7 +272,7 @@ class Sampler:
             problem = f"no answer for {hangs_s:.0f} s: {_HANGS}"
         elif answer is not None and answer.reading is None:
             problem = gpu.trouble
-        elif now_s - (answer.at_s if answer else gpu.listed_s) > self._stale_s:
+        elif now_s - (answer.at_s if answer else gpu.listed_s[""]) > self._stale_s:
             problem = gpu.trouble or "the driver is slow to answer"
         else:
             return
@@ -307,10 +309,12 @@ class Sampler:
 
     def _take(self, uuid: str, devices: tuple[GpuDevice, ...], now_s: float) -> None:
         gpu = self._gpus.get(uuid)
+        was = gpu.listed_s if gpu else {}
+        listed_s = {device.mig_uuid: was.get(device.mig_uuid, now_s) for device in devices}
         if gpu is not None:
-            gpu.devices = devices
+            gpu.listed_s, gpu.devices = listed_s, devices
             return
-        gpu = _Gpu(devices=devices, listed_s=now_s)
+        gpu = _Gpu(devices=devices, listed_s=listed_s)
         gpu.thread = _Thread(f"gpu-{uuid}", partial(self._read, gpu), self._clock)
         gpu.thread.ask()  # before it is known to the timer, which could start the thread at the same moment
         self._gpus = {**self._gpus, uuid: gpu}
@@ -328,7 +332,9 @@ class Sampler:
             except GpuLostError as error:
                 trouble = trouble or str(error)
                 last = gpu.answers.get(device.mig_uuid)
-                gpu.answers[device.mig_uuid] = _Answer(at_s=last.at_s if last else gpu.listed_s, reading=None)
+                gpu.answers[device.mig_uuid] = _Answer(
+                    at_s=last.at_s if last else gpu.listed_s.get(device.mig_uuid, at_s), reading=None
+                )
                 self._lister.ask()
                 continue
             except GpuDriverError as error:

@@ -46,8 +46,9 @@ def bind(host: str, port: int) -> socket.socket:
             bound = socket.create_server((str(address[0]), port), family=family, backlog=BACKLOG)
         else:
             bound = socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=BACKLOG)
-    except OSError as error:
-        raise SettingsError(f"cannot listen on {host}:{port}: {error.strerror}; choose another to listen on") from error
+    except (OSError, UnicodeError) as error:  # the latter of a name that can be none: with an empty part, or a long one
+        why = error.strerror if isinstance(error, OSError) else "that is no name of a host"
+        raise SettingsError(f"cannot listen on {host}:{port}: {why}; choose another to listen on") from error
     # What is accepted inherits it. asyncio sets it only on sockets whose protocol it sees, which these hide: each
     # answer (head and body, two writes) would then wait 40 ms for the other side's delayed acknowledgement.
     bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -76,6 +76,12 @@ def test_server_when_its_address_is_in_use_then_says_so_before_anything_starts(s
         Server(sampler, host="127.0.0.1", port=port)
 
 
+@pytest.mark.parametrize("host", ["gpu..07", "g" * 64])
+def test_server_when_its_address_is_no_name_then_says_so(host: str, sampler: Sampler) -> None:
+    with pytest.raises(SettingsError, match=f"cannot listen on {host}:0: that is no name of a host"):
+        Server(sampler, host=host, port=0)
+
+
 def test_server_when_it_listens_on_every_address_then_is_reached_by_ipv4_and_ipv6(sampler: Sampler) -> None:
     server = Server(sampler, host="", port=0)
     port = server.address.rpartition(":")[2]

@@ -186,7 +186,7 @@ def test_snapshot_when_nothing_was_asked_yet_then_knows_no_gpu_and_says_so(bench
     snapshot = bench.sampler.snapshot()
 
     assert (snapshot.driver, snapshot.gpus) == (None, ())
-    assert snapshot.problem == "the driver has not been asked yet"
+    assert snapshot.problem == "the driver has not answered yet"
     assert not bench.sampler.is_settled
 
 
@@ -334,6 +334,23 @@ def test_mig_when_a_gpu_is_cut_anew_then_its_old_instances_are_gone_and_the_new_
     assert bench.down() == {"GPU-1"}  # which is gone: instances that nobody made again are not lost
 
 
+def test_mig_when_an_instance_is_made_after_hours_then_is_not_shown_as_down_before_it_was_asked(bench: Bench) -> None:
+    bench.driver.devices_now = [gpu(0, is_mig_enabled=True), mig(0, "7")]
+    bench.until_up("GPU-0", "MIG-0-7")
+    bench.driver.devices_now = [gpu(0, is_mig_enabled=True)]
+    bench.until_up("GPU-0")
+    bench.pass_intervals(1000)
+
+    bench.driver.devices_now = [gpu(0, is_mig_enabled=True), mig(0, "7")]
+    bench.hang("MIG-0-7")
+    at_first = bench.down()
+    bench.clock.now_s += 3 * INTERVAL_S + 1
+    silent = bench.samples()["MIG-0-7"]
+
+    assert "MIG-0-7" not in at_first
+    assert (silent.reading, silent.age_s) == (None, 3 * INTERVAL_S + 1)
+
+
 def test_mig_when_its_gpu_is_gone_then_gpu_and_instances_are_down(bench: Bench) -> None:
     bench.driver.devices_now = [gpu(0, is_mig_enabled=True), mig(0, "7")]
     bench.until_up("GPU-0", "MIG-0-7")
@@ -392,6 +409,19 @@ def test_driver_when_everything_hangs_then_is_not_up_and_says_why(bench: Bench) 
 
     assert bench.sampler.snapshot().driver is None
     assert "has not answered for 20 s" in bench.sampler.problem
+
+
+@pytest.mark.parametrize("had_driver", [True, False], ids=["from the first call on", "once there is a driver"])
+def test_driver_when_nothing_could_ever_be_listed_for_a_call_hangs_then_says_so(bench: Bench, had_driver: bool) -> None:
+    if not had_driver:
+        bench.driver.devices_now = None
+        bench.until(lambda: "libnvidia" in bench.sampler.snapshot().problem, "there is none")
+    bench.driver.devices_now = []
+    bench.hang("list")
+    bench.clock.now_s += 3 * INTERVAL_S + 1
+
+    assert bench.sampler.snapshot().driver is None
+    assert "has not answered for 16 s: a call of the driver hangs" in bench.sampler.problem
 
 
 def test_process_when_it_uses_memory_then_is_shown_with_what_it_belongs_to(bench: Bench) -> None:
