@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -48,6 +49,13 @@ def test_simulator_when_a_real_prometheus_scrapes_it_then_series_have_the_labels
     prometheus_factory: PrometheusFactory,
 ) -> None:
     simulator = Simulator(SMALL, at_s=600)
+    # Beside the shipped jobs those of a Prometheus that gives targets the exporter's own pod, and renames nothing.
+    of_dcgm = next(target for target in simulator.targets if target.source == "dcgm")
+    own = {"pod": "dcgm-exporter-x", "namespace": "monitoring"}
+    simulator.targets += [
+        replace(of_dcgm, labels={**of_dcgm.labels, **own, "job": job}, scrape_config={"honor_labels": honors})
+        for job, honors in (("honoured", True), ("not honoured", False))
+    ]
     with simulator.serve() as address:
         prometheus = prometheus_factory(
             rules={"groups": []}, targets={}, alertmanager_urls=[], scrape_configs=simulator.scrape_configs(address)
@@ -65,6 +73,8 @@ def test_simulator_when_a_real_prometheus_scrapes_it_then_series_have_the_labels
     made = {"scrape_duration_seconds", "scrape_samples_post_metric_relabeling", "scrape_series_added"}
     assert {labels for labels in real if dict(labels)["__name__"] not in made} == ours
     assert len(ours) > 250
+    pods = {dict(labels).get("pod", "") for labels in ours if ("job", "honoured") in labels}
+    assert pods == {"a-0", "dcgm-exporter-x"}
 
 
 def test_simulator_when_an_exporter_is_dead_then_it_answers_503_and_lists_what_there_is() -> None:
