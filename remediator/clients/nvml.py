@@ -457,6 +457,8 @@ class Nvml:
         for n_tried, way in enumerate(ways, start=1):
             try:
                 return way(nvml, held.handle)
+            except UnicodeDecodeError:  # a name from a broken InfoROM: nobody else shall be missed for it
+                return None
             except nvml.NVMLError as error:
                 if self._refuse(error, held.device) is not Says.UNSUPPORTED:
                     return None

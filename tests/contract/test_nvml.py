@@ -88,6 +88,14 @@ def test_import_when_nobody_asks_a_driver_then_the_bindings_are_not_loaded() -> 
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 
+def test_devices_when_the_name_of_one_is_no_text_then_it_has_none_and_all_are_there(
+    fake_driver: FakeDriver, reader: Nvml
+) -> None:
+    fake_driver.set(1, name="\udcff\udcfe")  # the bytes FF and FE
+
+    assert [device.name for device in reader.devices()] == [H100["name"] if n != 1 else "" for n in range(8)]
+
+
 # -- what a GPU says ---------------------------------------------------------------------------------------------------
 
 

@@ -238,7 +238,8 @@ class FakeDriver:
     def _write(self) -> None:
         self._state["order"] = " ".join(map(str, self._order))
         new = self.folder / "state.new"
-        new.write_text("".join(f"{key} {value}\n" for key, value in self._state.items()))
+        text = "".join(f"{key} {value}\n" for key, value in self._state.items())
+        new.write_text(text, encoding="utf-8", errors="surrogateescape")  # so that a name can be no text
         # nvml.c knows a new state by its time, and a file system's clock is too coarse for two in a row.
         self._written_ns = max(self._written_ns + 1, time.time_ns())
         os.utime(new, ns=(self._written_ns, self._written_ns))
