@@ -1,7 +1,7 @@
 """``python -m bench``: runs the benchmarks one after the other, shows them, writes the results.
 
 A whole run writes ``RESULTS.md`` and ``results.json`` here; a quick or partial one is for looking, and writes nothing
-but what ``--json`` asks for.
+but what ``--json`` and ``--report`` ask for. ``GPU.md`` is the report of the GPU benchmarks alone.
 """
 
 from __future__ import annotations
@@ -49,7 +49,10 @@ WIDTH = 80
 @click.option(
     "--json", "json_file", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures here too."
 )
-def main(quick: bool, only: tuple[str, ...], json_file: Path | None) -> None:
+@click.option(
+    "--report", "report_file", type=click.Path(path_type=Path, dir_okay=False), help="Write the tables here too."
+)
+def main(quick: bool, only: tuple[str, ...], json_file: Path | None, report_file: Path | None) -> None:
     """Measure the engine on this machine."""
     # Settings of the shell that runs this must not reach the engines that are measured.
     for name in [name for name in os.environ if name.startswith("REMEDIATOR_") and "_TEST_" not in name]:
@@ -66,10 +69,15 @@ def main(quick: bool, only: tuple[str, ...], json_file: Path | None) -> None:
     report.show(console, facts, sections)
     if json_file is not None:
         json_file.write_text(report.as_json(facts, sections) + "\n")
+    if report_file is not None:
+        options = [*(["--quick"] if quick else []), *(f"--only {name}" for name in only)]
+        written_by = f'`make bench BENCH="{" ".join(options)}"`' if options else "`make bench`"
+        report.write_results(report_file, facts, sections, written_by)
     if quick or only:
         console.print("\nA quick or partial run: RESULTS.md stays as it was.", style="dim")
         return
-    report.write_results(HERE / "RESULTS.md", facts, sections)
+    in_json = "`make bench` from one run; the figures as JSON are in `results.json`"
+    report.write_results(HERE / "RESULTS.md", facts, sections, in_json)
     (HERE / "results.json").write_text(report.as_json(facts, sections) + "\n")
     console.print(f"\nWritten: {HERE / 'RESULTS.md'}, {HERE / 'results.json'}", style="dim")
 

@@ -49,12 +49,16 @@ def show(console: Console, machine: Mapping[str, Figure], sections: Sequence[Sec
             console.print(f"- {limit}")
 
 
-def write_results(path: Path, machine: Mapping[str, Figure], sections: Sequence[Section]) -> None:
-    """``RESULTS.md``."""
+def write_results(path: Path, machine: Mapping[str, Figure], sections: Sequence[Section], written_by: str) -> None:
+    """``RESULTS.md``, or the same of some sections.
+
+    Args:
+        written_by: the command, and where else its figures are.
+    """
     lines = [
         "# Results",
         "",
-        "Written by `make bench` from one run; the figures as JSON are in `results.json`.",
+        f"Written by {written_by}.",
         "",
         _one_line(machine),
         "",
