@@ -59,12 +59,19 @@ class _Answer:
 
 @dataclass(slots=True)
 class _Watched:
-    watch: GrowthWatch
+    """One process on one device.
+
+    Attributes:
+        began: see ``started_at``: a pid that is used again is another process.
+    """
+
+    began: str
     seen_s: float
+    watch: GrowthWatch = field(default_factory=GrowthWatch)
 
 
-_Process = tuple[str, int, str]
-"""MIG instance ("" for a physical GPU), pid, and when it began: a pid that is used again is another process."""
+_Process = tuple[str, int]
+"""MIG instance ("" for a physical GPU), and pid."""
 
 
 @dataclass(slots=True)
@@ -352,9 +359,7 @@ class Sampler:
         for process in reading.processes or ():
             growth = None
             if process.used_bytes is not None:
-                key = (device.mig_uuid, process.pid, started_at(self._proc, process.pid))
-                watched = gpu.watches.setdefault(key, _Watched(GrowthWatch(), at_s))
-                watched.seen_s = at_s
+                watched = self._watched(gpu, (device.mig_uuid, process.pid), at_s)
                 watched.watch.add(at_s, process.used_bytes)
                 growth = watched.watch.growth(at_s, reading.memory_free_bytes)
             processes.append(
@@ -366,6 +371,15 @@ class Sampler:
                 )
             )
         return _Answer(at_s=at_s, reading=reading, processes=tuple(processes), utilization_mean_ratio=mean.mean(at_s))
+
+    def _watched(self, gpu: _Gpu, process: _Process, at_s: float) -> _Watched:
+        """It is another process only where that is seen: one that cannot be looked at now is the one that was there."""
+        began = started_at(self._proc, process[1])
+        known = gpu.watches.get(process)
+        if known is None or (began and known.began and began != known.began):
+            known = gpu.watches[process] = _Watched(began, at_s)
+        known.began, known.seen_s = began or known.began, at_s
+        return known
 
     def _forget(self, gpu: _Gpu) -> None:
         """What is gone: MIG instances that are no more, and processes; those not at once, for drivers stutter."""

@@ -487,6 +487,21 @@ def test_growth_when_the_driver_does_not_list_the_process_once_then_goes_on(benc
     assert process.growth is not None
 
 
+def test_growth_when_the_process_cannot_be_looked_at_for_a_while_then_goes_on(bench: Bench) -> None:
+    bench.until_up("GPU-0", "GPU-1")
+    leak(bench, 11, from_mib=10_000, n_intervals=150, began=7)
+
+    (bench.proc / "11" / "stat").unlink()  # or no descriptor is left to read it with
+    bench.pass_intervals(5)
+    (unseen,) = bench.samples()["GPU-0"].processes
+    bench.run_process(11, began=7)
+    bench.pass_intervals(1)
+    (seen,) = bench.samples()["GPU-0"].processes
+
+    assert unseen.growth is not None
+    assert seen.growth is not None
+
+
 def test_growth_when_processes_come_and_go_then_the_gone_are_forgotten(bench: Bench) -> None:
     bench.until_up("GPU-0", "GPU-1")
     for pid in range(100, 200):
