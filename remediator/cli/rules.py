@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from remediator.cli.terminal import json_option, print_json, say
+from remediator.cli.terminal import json_option, print_json, printable, say
 from remediator.core.threshold import rule_groups
 from remediator.errors import PlaybookError, UnreachableError
 from remediator.loading.document import cannot_be_read
@@ -47,9 +47,10 @@ def render(ctx: click.Context, file: Path, output: Path | None, check: bool, as_
         if as_json:
             print_json({"problems": [_shown(problem) for problem in loaded.problems]})
         else:
+            # On stderr: stdout is for rules, and mostly led into a file.
             for problem in loaded.problems:
-                say(problem.located(), "red")
-            say(f"{len(loaded.problems)} problem{'s' if len(loaded.problems) > 1 else ''}")
+                click.echo(printable(problem.located()), err=True)
+            click.echo(f"{len(loaded.problems)} problem{'s' if len(loaded.problems) > 1 else ''}", err=True)
         ctx.exit(1)
     groups = rule_groups(loaded.thresholds)
     text = write_rules(groups, _head(file))
@@ -89,7 +90,7 @@ def _head(file: Path) -> list[str]:
 
 def _look(file: Path) -> None:
     try:
-        file.stat()
+        file.open("rb").close()
     except (OSError, ValueError) as error:
         raise UnreachableError(f"{file}: {cannot_be_read(error)}") from error
 

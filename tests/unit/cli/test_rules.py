@@ -88,8 +88,9 @@ def test_file_when_it_is_wrong_then_problems_are_told_and_nothing_is_written(fil
     result = render(file, "--output", output)
 
     assert (result.exit_code, output.exists()) == (1, False)
-    assert result.stdout.startswith(f"{file}:2:")
-    assert result.stdout.endswith("\n1 problem\n")
+    assert result.stderr.startswith(f"{file}:2:")
+    assert result.stderr.endswith("\n1 problem\n")
+    assert result.stdout == ""
     (problem,) = json.loads(render(file, "--json").stdout)["problems"]
     assert (problem["file"], problem["line"], "PromQL" in problem["message"]) == (str(file), 2, True)
 
@@ -97,6 +98,8 @@ def test_file_when_it_is_wrong_then_problems_are_told_and_nothing_is_written(fil
 def test_file_when_it_cannot_be_read_then_ends_with_3(tmp_path: Path) -> None:
     result = render(tmp_path / "none.yaml")
     assert (result.exit_code, "No such file" in result.stderr) == (3, True)
+    result = render(tmp_path)
+    assert (result.exit_code, "Is a directory" in result.stderr) == (3, True)
 
 
 def test_output_when_it_cannot_be_written_then_ends_with_3(file: Path, tmp_path: Path) -> None:
