@@ -454,9 +454,18 @@ def fires(matchers: str) -> str:
     return f'ALERTS{{alertname=~"GPU.+",alertstate="firing",{matchers}}}'
 
 
+def by_workload(series: str, matchers: str = 'workload!=""') -> str:
+    """A series of GPUs with what each works for.
+
+    After a restart of Prometheus a GPU may show two workloads for some minutes: one is taken, or all would fail.
+    """
+    info = f"topk by (cluster, UUID, GPU_I_ID) (1, gpu:workload:info{{{matchers}}})"
+    return f"{series} * {SAME_GPU} group_left (workload) {info}"
+
+
 def of_workload(series: str) -> str:
     """A series of GPUs for those that work for the job of the board."""
-    return f"{series} * {SAME_GPU} group_left (workload) gpu:workload:info{{{OF_JOB}}}"
+    return by_workload(series, OF_JOB)
 
 
 def of_process(series: str) -> str:
@@ -555,9 +564,7 @@ def cluster_board() -> Json:
             "Mean over its GPUs. Falls to nothing: it has stopped, or hangs in a collective call.",
             [
                 query(
-                    f"avg by (cluster, workload) (gpu:utilization:percent{{{OF_GPUS}}} * {SAME_GPU}"
-                    " group_left (workload)"
-                    ' gpu:workload:info{workload!=""})',
+                    f"avg by (cluster, workload) ({by_workload(f'gpu:utilization:percent{{{OF_GPUS}}}')})",
                     "{{workload}}",
                 )
             ],
@@ -736,8 +743,7 @@ def cluster_board() -> Json:
             "Both directions, over its GPUs. Nothing moves while a job runs: it hangs, or does not use its links.",
             [
                 query(
-                    f"sum by (cluster, workload) (gpu:nvlink:bytes_per_second{{{OF_GPUS}}} * {SAME_GPU}"
-                    ' group_left (workload) gpu:workload:info{workload!=""})',
+                    f"sum by (cluster, workload) ({by_workload(f'gpu:nvlink:bytes_per_second{{{OF_GPUS}}}')})",
                     "{{workload}}",
                 )
             ],
