@@ -41,5 +41,5 @@ class Invocation:
         from remediator.settings import DEFAULT_CONFIG
 
         if self.config_path is None and not DEFAULT_CONFIG.exists():
-            complain(f"no {DEFAULT_CONFIG} here: defaults are used")
+            complain(f"no {DEFAULT_CONFIG} here: defaults are used; --config FILE names another")
         return self.settings()

@@ -124,7 +124,7 @@ def read_policy(document: Document, context: LoadContext, problems: Problems) ->
 def check_fleet(name: str, path: Path, context: LoadContext, problems: Problems) -> None:
     """Whether the settings name this fleet."""
     if name not in context.fleets:
-        known = suggest(name, context.fleets) or "; the settings name none"
+        known = suggest(name, context.fleets) or "; the settings name none (fleets.NAME)"
         problems.add(path, f"there is no fleet {cut(name, 80)!r}{known}")
 
 
@@ -444,7 +444,7 @@ class _Builder:
         for index, name in enumerate(names):
             # What is no text is told as such, and may be a map, which no set can be asked for.
             if isinstance(name, str) and name not in known_names:
-                known = suggest(name, known_names) or "; the settings name none"
+                known = suggest(name, known_names) or "; the settings name none (notify.NAME)"
                 self._problems.add((*path, index), f"there is no notification target {name!r}{known}")
 
     def _guard(self, keys: GuardKeys, steps: Sequence[Step], scope: _Scope) -> GuardRules:

@@ -231,7 +231,9 @@ def open_readonly(url: str) -> ReadStore:
     """
     path = store_path(url)
     if not path.exists():
-        raise StoreUnavailableError(f"There is no store at {path}: check the URL, or start the engine once")
+        raise StoreUnavailableError(
+            f"There is no store at {path}: give the engine's own --config or store URL, or start it once"
+        )
     store = ReadStore(path.resolve())
     try:
         store.check()

@@ -273,7 +273,7 @@ def test_command_when_the_folder_has_no_settings_file_then_says_once_that_defaul
     arguments: list[str], playbooks: Path, site: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REMEDIATOR_LISTEN", "127.0.0.1:1")  # where no engine is for doctor to ask
-    said = "remediator: no remediator.toml here: defaults are used\n"
+    said = "remediator: no remediator.toml here: defaults are used; --config FILE names another\n"
     (playbooks / "good.yaml").write_text("playbook: 1\n")  # so that serve ends
     (site / "remediator.toml").rename(site / "named.toml")
 
