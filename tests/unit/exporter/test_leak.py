@@ -187,6 +187,20 @@ def test_until_full_when_memory_has_teeth_then_is_until_their_tops_are_full_at_a
         assert growth.seconds_until_full == pytest.approx(left, rel=0.05)
 
 
+def test_until_full_when_a_leak_fills_the_gpu_below_long_teeth_then_is_said_in_time() -> None:
+    watch, said_at_s = GrowthWatch(), []
+    for at_s in range(0, 12 * 3600, 20):
+        used = 25 * GIB + 8 * GIB * at_s // 3600 + 6 * GIB * (at_s % 2700) // 2700
+        if used > 79 * GIB:
+            break
+        watch.add(at_s, used)
+        growth = watch.growth(at_s, 79 * GIB - used)
+        if growth and growth.seconds_until_full is not None and growth.seconds_until_full < 25 * 60:
+            said_at_s.append(at_s)
+
+    assert at_s - said_at_s[0] > 25 * 60  # its lows rise in steps, which are no even leak: that is no excuse here
+
+
 def test_sample_when_it_is_older_than_the_last_then_is_left_out() -> None:
     watch, other = GrowthWatch(), GrowthWatch()
     for sample in line(200_000, hours=3):
