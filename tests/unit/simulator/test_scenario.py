@@ -51,5 +51,5 @@ def test_stories_when_loaded_then_each_is_named_as_its_file_and_fits_its_gpus(pa
 
 def test_readme_when_its_scenario_is_taken_as_it_stands_then_it_can_be_played() -> None:
     readme = (STORIES.parent / "README.md").read_text()
-    text = readme.partition("```yaml\n")[2].partition("```")[0]
+    text = readme.partition("## A scenario")[2].partition("```yaml\n")[2].partition("```")[0]
     assert len(Cluster(parse(text)).gpus) == 16
