@@ -9,6 +9,7 @@ certificate, key and CA can be used together.
 
 from __future__ import annotations
 
+import os
 import ssl
 from collections.abc import Callable
 from pathlib import Path
@@ -73,14 +74,19 @@ class RenewedCertificate:
                 context.load_verify_locations(self._client_ca)
                 context.verify_mode = ssl.CERT_REQUIRED
         except OSError as error:
+            # OpenSSL does not say which file it means.
+            unread = next((f"{file}: " for file in self._files() if not os.access(file, os.R_OK)), "")
             raise SettingsError(
-                f"tls_cert, tls_key or tls_client_ca cannot be used: {error.strerror or error}; they must be PEM files"
-                " that belong together"
+                f"tls_cert, tls_key or tls_client_ca cannot be used: {unread}{error.strerror or error}; they must be"
+                " PEM files that belong together"
             ) from error
         return context
 
     def _look(self) -> tuple[Stamp, ...]:
-        return tuple(stamp_of(file) for file in (self._cert, self._key, self._client_ca) if file is not None)
+        return tuple(stamp_of(file) for file in self._files())
+
+    def _files(self) -> list[Path]:
+        return [file for file in (self._cert, self._key, self._client_ca) if file is not None]
 
 
 class _Newest(ssl.SSLContext):

@@ -20,6 +20,7 @@ import pytest
 from certificates import make_certificates
 from recording_app import RecordingApp
 from remediator.errors import SettingsError, StoreInUseError
+from remediator.listening.tls import RenewedCertificate
 from remediator.settings import load_settings
 from remediator.web.server import start_in_thread
 
@@ -277,6 +278,11 @@ def test_tls_when_files_do_not_belong_together_then_says_so(certificates: Path) 
 
     with pytest.raises(SettingsError, match="tls_cert, tls_key or tls_client_ca cannot be used"):
         start_in_thread(RecordingApp(settings))  # type: ignore[arg-type]
+
+
+def test_tls_when_a_file_is_not_there_then_says_which(certificates: Path) -> None:
+    with pytest.raises(SettingsError, match=r"cannot be used: \S+nowhere\.pem: No such file"):
+        RenewedCertificate(certificates / "server.pem", certificates / "server.key", certificates / "nowhere.pem")
 
 
 @pytest.fixture
