@@ -24,6 +24,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -38,6 +39,9 @@ FORGET_S: Final = 600.0
 
 RESTART_S: Final = 120.0
 """Between two starts of the library for the sake of a lost GPU: each opens every GPU anew, which takes seconds."""
+
+NAME_S: Final = 8.0
+"""For all GPUs to be named: milliseconds, or 5 s where they are opened for it. What takes longer hangs."""
 
 START_S: Final = 10.0
 """How long a caller waits for a start that another thread has begun: 8 GPUs without persistence mode take 5 s."""
@@ -234,6 +238,7 @@ class Nvml:
         self._has_lost = False
         self._n_asking = 0
         self._held: dict[tuple[str, str], _Held] = {}
+        self._naming: dict[int, Future[list[_Held]]] = {}
 
     def driver(self) -> GpuDriver:
         """See ``GpuReader``."""
@@ -325,12 +330,40 @@ class Nvml:
             n_gpus = nvml.nvmlDeviceGetCount()
         except nvml.NVMLError as error:
             self._driver_failed(error)
+        hung = {index for index, name in self._naming.items() if not name.done()}
+        names = [self._naming[index] if index in hung else self._name_apart(nvml, index) for index in range(n_gpus)]
+        wait([name for index, name in enumerate(names) if index not in hung], timeout=NAME_S)
         listed: dict[tuple[str, str], _Held] = {}
-        for index in range(n_gpus):
+        for index, name in enumerate(names):
             with suppress(GpuLostError):
-                for held in self._list_gpu(nvml, index):
+                # One that hangs is still what it was, if that is known; it is waited for once.
+                before = [held for held in self._held.values() if held.device.index == index]
+                for held in name.result() if name.done() else before:
                     listed[held.device.uuid, held.device.mig_id] = held
         return listed
+
+    def _name_apart(self, nvml: Any, index: int) -> Future[list[_Held]]:
+        """Name it in a thread that nobody has to wait for: one GPU that hangs must not hide the others."""
+        future = self._naming[index] = Future()
+
+        def name() -> None:
+            found: list[_Held] = []
+            problem: Exception | None = None
+            try:
+                found = self._list_gpu(nvml, index)
+            except Exception as error:  # noqa: BLE001  for who waits
+                problem = error
+            with self._state:  # before anybody goes on, who may want the library started anew
+                self._n_asking -= 1
+            if problem is None:
+                future.set_result(found)
+            else:
+                future.set_exception(problem)
+
+        with self._state:
+            self._n_asking += 1
+        threading.Thread(target=name, name=f"nvml-name-{index}", daemon=True).start()
+        return future
 
     def _list_gpu(self, nvml: Any, index: int) -> list[_Held]:
         """The physical GPU of this index, and its instances. Raises ``GpuLostError`` for one that cannot be named."""

@@ -92,12 +92,16 @@ def test_exporter_when_a_gpu_runs_hot_and_is_lost_and_comes_back_then_says_so_an
     assert back.value("remediator_gpu_temperature_celsius", **of_it) == 91
 
 
+def threads_of(exporter: Exporter) -> list[Path]:
+    return [*Path(f"/proc/{exporter.process.pid}/task").iterdir()]
+
+
 def test_exporter_when_a_call_of_one_gpu_hangs_then_others_go_on_and_no_scrape_waits(
     start_exporter: ExporterFactory, fake_driver: FakeDriver
 ) -> None:
     exporter = start_exporter(fake_driver)
     wait_for(exporter, lambda page: up(page) == {*ALL}, "all are up")
-    n_threads = len([*Path(f"/proc/{exporter.process.pid}/task").iterdir()])
+    n_threads = len(threads_of(exporter))
 
     fake_driver.hang(2)
     hung = wait_for(exporter, lambda page: down(page) == {2}, "what hangs is down")
@@ -107,7 +111,8 @@ def test_exporter_when_a_call_of_one_gpu_hangs_then_others_go_on_and_no_scrape_w
     fresh = wait_for(
         exporter, lambda page: min(page.values("remediator_gpu_sample_age_seconds", UUID=uuid_of(0))) < 0.9, "sampled"
     )
-    n_threads_hung = len([*Path(f"/proc/{exporter.process.pid}/task").iterdir()])
+    # The one that reads it hangs, and one that would name it; others are named within moments, again and again.
+    wait_until(lambda: len(threads_of(exporter)) <= n_threads + 1, "no thread hangs for each call", LOAD_S)
     # Its page shows it at once, its log at the next tick: not at all, where the call has ended before.
     wait_until(lambda: "a GPU gives no metrics" in exporter.process.log.read_text(), "it is said", LOAD_S)
     fake_driver.release()
@@ -119,7 +124,6 @@ def test_exporter_when_a_call_of_one_gpu_hangs_then_others_go_on_and_no_scrape_w
     assert hung.value("remediator_gpu_power_watts", UUID=uuid_of(2)) is None
     assert all(up(page) == {*ALL} - {2} for page in pages)
     assert took_s < LOAD_S, "20 scrapes, each milliseconds"
-    assert n_threads_hung <= n_threads
     log = exporter.process.log.read_text()
     assert log.count("a GPU gives no metrics") == log.count("a GPU gives metrics again") == 1
 

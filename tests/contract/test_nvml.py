@@ -55,6 +55,11 @@ IDLE = GpuReading(
 def reader(fake_driver: FakeDriver) -> Iterator[Nvml]:
     yield Nvml()
     fake_driver.release()
+    wait_until(lambda: not still_naming(), "no call hangs into the next test", 20)
+
+
+def still_naming() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("nvml-name-")]
 
 
 def gpu(reader: Nvml, n: int) -> GpuDevice:
@@ -458,6 +463,31 @@ def test_read_when_a_call_to_one_gpu_hangs_then_all_other_questions_are_answered
     fake_driver.release()
     thread.join(20)
     assert answered == [IDLE]
+
+
+def test_devices_when_a_gpu_hangs_from_the_start_then_the_others_are_there_and_it_comes_when_it_answers(
+    fake_driver: FakeDriver, reader: Nvml, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nvml, "NAME_S", 0.5)
+    fake_driver.hang(1)
+    devices = reader.devices()
+    assert [device.index for device in devices] == [0, 2, 3, 4, 5, 6, 7]
+    asked = fake_driver.calls()
+    assert reader.devices() == devices
+    assert {key: n for key, n in fake_driver.calls().items() if n > asked[key] and key[1] == "gpu1"} == {}  # not again
+    assert reader.read(devices[1]) == IDLE
+    fake_driver.release()
+    wait_until(lambda: len(reader.devices()) == 8, "it is there", 20)
+
+
+def test_devices_when_a_known_gpu_hangs_then_it_is_still_listed(
+    fake_driver: FakeDriver, reader: Nvml, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nvml, "NAME_S", 0.5)
+    before = reader.devices()
+    fake_driver.hang(1)
+    assert reader.devices() == before
+    fake_driver.release()
 
 
 def test_devices_when_the_driver_was_reloaded_then_the_library_is_started_anew(
