@@ -183,10 +183,10 @@ class Real:
         container = self._engine.client.containers.get(name)
         if status == "exited":
             container.stop(timeout=1)
-        elif status == "paused":
-            container.pause()
-        elif status == "running":
+        elif status in ("running", "paused"):
             wait_until(lambda: _has_trap(container), "the trainer has its trap", 20)
+            if status == "paused":
+                container.pause()
         return str(container.id)
 
     @contextlib.contextmanager
