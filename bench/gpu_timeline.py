@@ -1,26 +1,17 @@
 """When alerts fire on given series: the shipped rule files, evaluated by promtool in simulated time.
 
-Input series of a rule test → every alert's label sets, with the times at which each fired. promtool answers questions
-only, so it is asked for things that are not so, and what it says it got is read: for each stretch of time a number
-whose bits are the evaluations at which an alert fired.
+Input series of a rule test → every alert's label sets, with the times at which each fired: promtool is asked for each
+stretch of time, and answers with a number whose bits are the evaluations at which an alert fired.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ruamel.yaml import YAML
-
-DEPLOY = Path(__file__).resolve().parent.parent / "deploy" / "prometheus"
-
-RULE_FILES = tuple(DEPLOY / f"gpu-{name}.yml" for name in ("recording", "thresholds", "alerts"))
-"""In the order in which they are evaluated: each reads what those before it have written."""
+from realparts.promtool import GPU_RULES, ask
 
 _N_BITS = 50
 """Evaluations in one number: a double holds 53 bits exactly."""
@@ -59,7 +50,7 @@ def firings(
     scrape_s: int,
     evaluate_s: int,
     duration_s: int,
-    rule_files: Sequence[Path] = RULE_FILES,
+    rule_files: Sequence[Path] = GPU_RULES,
 ) -> list[Firing]:
     """Evaluate the rules over a story.
 
@@ -79,25 +70,10 @@ def firings(
         stretch = f"[{last - first + 1}s:{evaluate_s}s]"
         expr = f'sum_over_time((ALERTS{{alertstate="firing"}} * 2 ^ ((time() - {first}) / {evaluate_s})){stretch})'
         questions.append({"expr": expr, "eval_time": f"{last}s"})
-    groups = [group["name"] for path in rule_files for group in YAML(typ="safe").load(path)["groups"]]
-    test = {
-        "interval": f"{scrape_s}s",
-        "input_series": [{"series": name, "values": values} for name, values in series],
-        "promql_expr_test": questions,
-    }
-    document = {
-        "rule_files": [str(path) for path in rule_files],
-        "group_eval_order": groups,
-        "evaluation_interval": f"{evaluate_s}s",
-        "tests": [test],
-    }
-    file.write_text(json.dumps(document))
-    # Most of what it allocates lives for one evaluation; collecting it four times as rarely saves a fifth of the time.
-    environment = {**os.environ, "GOGC": "400"}
-    command = [str(promtool), "test", "rules", str(file)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    done = ask(
+        promtool, file, series, questions, scrape_s=scrape_s, evaluate_s=evaluate_s, rule_files=rule_files
+    )  # fmt: skip
     said = done.stdout + done.stderr
-    file.unlink()
     answers = {match["expr"]: match["got"] for match in _QUESTION.finditer(said)}
     rest = _QUESTION.sub("", said)
     if done.returncode not in (0, 1) or "err:" in rest or (done.returncode == 1 and not answers):

@@ -16,10 +16,10 @@ import click
 from remediator.actions import LOOKING
 from remediator.app import load_playbooks
 from remediator.cli.invocation import Invocation
-from remediator.cli.terminal import complain, fold, json_option, print_json, say
+from remediator.cli.terminal import complain, fold, json_option, print_json, problem_data, say
 from remediator.core.playbook import PlaybookSet
 from remediator.engine.lint import Lint, lint
-from remediator.errors import PlaybookError, SettingsError
+from remediator.errors import SettingsError
 from remediator.loading import Loaded, effective
 from remediator.loading.rules import Rules, read_rules
 from remediator.settings import check_files
@@ -92,7 +92,7 @@ def check(
         )
         lints = advice.lints
         found = (*loaded.problems, *advice.problems, *(rules.problems if rules is not None else ()))
-        problems += [_of_playbook(problem) for problem in found]
+        problems += [problem_data(problem) for problem in found]
     shown = {playbook.name: effective(playbook) for playbook in loaded.playbook_set.playbooks} if show_effective else {}
     if as_json:
         print_json(
@@ -130,11 +130,6 @@ def _of_settings(texts: Sequence[str]) -> list[dict[str, Any]]:
         }
         for found, text in placed
     ]
-
-
-def _of_playbook(problem: PlaybookError) -> dict[str, Any]:
-    place = {"file": problem.file, "line": problem.line, "column": problem.column}
-    return {**place, "message": problem.message, "text": problem.located()}
 
 
 def _of_lint(each: Lint) -> dict[str, Any]:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import click
 
-from remediator.cli.terminal import json_option, print_json, printable, say
+from remediator.cli.terminal import json_option, print_json, printable, problem_data, say
 from remediator.core.threshold import rule_groups
-from remediator.errors import PlaybookError, UnreachableError
+from remediator.errors import UnreachableError
 from remediator.loading.document import cannot_be_read
 from remediator.loading.rule_write import write_rules
 from remediator.loading.thresholds import load_thresholds
@@ -45,7 +45,7 @@ def render(ctx: click.Context, file: Path, output: Path | None, check: bool, as_
     loaded = load_thresholds(file)
     if loaded.thresholds is None:
         if as_json:
-            print_json({"problems": [_shown(problem) for problem in loaded.problems]})
+            print_json({"problems": [problem_data(problem) for problem in loaded.problems]})
         else:
             # On stderr: stdout is for rules, and mostly led into a file.
             for problem in loaded.problems:
@@ -70,11 +70,6 @@ def render(ctx: click.Context, file: Path, output: Path | None, check: bool, as_
         n_rules = sum(len(group["rules"]) for group in groups)
         say(f"{output} is not what {file} makes: render it again" if difference else f"ok: {n_rules} rules in {output}")
     ctx.exit(1 if difference else 0)
-
-
-def _shown(problem: PlaybookError) -> dict[str, str | int]:
-    place: dict[str, str | int] = {"file": problem.file, "line": problem.line, "column": problem.column}
-    return {**place, "message": problem.message, "text": problem.located()}
 
 
 def _head(file: Path) -> list[str]:

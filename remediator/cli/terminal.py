@@ -19,6 +19,8 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
+from remediator.errors import PlaybookError
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 _INVISIBLE = {"Cc", "Cf", "Cs", "Zl", "Zp"}
@@ -164,6 +166,12 @@ def complain(text: str) -> None:
     """One message on stderr, after the program's name."""
     lines = [printable(line) for line in text.splitlines()] or [""]
     click.echo("remediator: " + "\n  ".join(lines), err=True)
+
+
+def problem_data(problem: PlaybookError) -> dict[str, str | int]:
+    """A problem of a file, for ``--json``: its place, what is wrong, and both as they are printed."""
+    place: dict[str, str | int] = {"file": problem.file, "line": problem.line, "column": problem.column}
+    return {**place, "message": problem.message, "text": problem.located()}
 
 
 def print_json(value: Any) -> None:

@@ -211,8 +211,8 @@ class Sampler:
         """What is known now. Takes microseconds, whatever the driver does.
 
         Returns:
-            GPUs by index and MIG instance; lost ones too. One that was listed a moment ago and is being asked for the
-            first time is not among them.
+            GPUs in any order; lost ones too. One that was listed a moment ago and is being asked for the first time
+            is not among them.
         """
         now_s = self._clock()
         samples: list[GpuSample] = []
@@ -232,7 +232,7 @@ class Sampler:
             hostname=self._hostname,
             driver=driver,
             problem=problem,
-            gpus=tuple(sorted(samples, key=lambda each: (each.device.index, each.device.uuid, _number(each.device)))),
+            gpus=tuple(samples),
         )
 
     def _sample(self, gpu: _Gpu, device: GpuDevice, answer: _Answer | None, now_s: float) -> GpuSample | None:
@@ -454,7 +454,3 @@ def started_at(proc: Path, pid: int) -> str:
         return ""
     # The second field is the program's name in brackets, which may hold spaces and brackets.
     return stat.rpartition(b")")[2].split()[19].decode("ascii")
-
-
-def _number(device: GpuDevice) -> int:
-    return int(device.mig_id) if device.mig_id.isdecimal() else -1

@@ -12,16 +12,15 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-import uvicorn
 from prometheus_client import ProcessCollector
 from prometheus_client.exposition import choose_encoder, generate_latest
 from prometheus_client.metrics_core import Metric
 
 from remediator.exporter.collect import families
 from remediator.exporter.sampler import Sampler
-from remediator.listening.address import BACKLOG, QuietServer, bind, raise_file_limit
-from remediator.listening.head import HeadDeadline
+from remediator.listening.address import address_of, bind, raise_file_limit
 from remediator.listening.loop_errors import LoopErrors
+from remediator.listening.serving import QuietServer, uvicorn_config
 from remediator.listening.tls import RenewedCertificate
 from remediator.telemetry import METRICS_CONTENT_TYPE, get_logger
 
@@ -29,9 +28,6 @@ _log = get_logger(__name__)
 
 Scope = dict[str, Any]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
-
-_KEEP_ALIVE_S: Final = 310
-"""Prometheus keeps its connection open for 5 minutes: it should be the one to close it. By it, its rhythm is known."""
 
 _LAST_ANSWERS_S: Final = 1
 """For answers under way at a stop: they are in memory already."""
@@ -139,28 +135,10 @@ class Server:
             SettingsError: the address cannot be bound, or the TLS files cannot be used.
         """
         certificate = RenewedCertificate.of(tls_cert, tls_key, tls_client_ca)
-        config = uvicorn.Config(
-            Pages(sampler),
-            interface="asgi3",
-            loop="asyncio",
-            http=HeadDeadline,
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
-            backlog=BACKLOG,
-            timeout_keep_alive=_KEEP_ALIVE_S,
-            timeout_graceful_shutdown=_LAST_ANSWERS_S,
-        )
-        config.load()
-        config.ssl = certificate.context if certificate else None
-        self._server = QuietServer(config)
+        self._server = QuietServer(uvicorn_config(Pages(sampler), certificate, last_answers_s=_LAST_ANSWERS_S))
         self._socket = bind(host, port)
         self._loop: asyncio.AbstractEventLoop | None = None
-        bound_host, bound_port = self._socket.getsockname()[:2]
-        self.address = f"[{bound_host}]:{bound_port}" if ":" in bound_host else f"{bound_host}:{bound_port}"
+        self.address = address_of(self._socket)
         self.url = f"{'https' if certificate else 'http'}://{self.address}"
 
     def run(self, *, signals: Iterable[int] = ()) -> None:

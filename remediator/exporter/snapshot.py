@@ -56,7 +56,7 @@ class Snapshot:
         hostname: as the label ``hostname`` shall have it.
         driver: None while there is none, or it does not answer.
         problem: why there is no driver, for people; "" = there is one.
-        gpus: every device known: lost ones stay, with no reading.
+        gpus: every device known, any order: lost ones stay, with no reading.
     """
 
     hostname: str

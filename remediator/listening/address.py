@@ -8,9 +8,6 @@ from __future__ import annotations
 import contextlib
 import resource
 import socket
-from collections.abc import Iterator
-
-import uvicorn
 
 from remediator.errors import SettingsError
 
@@ -19,15 +16,6 @@ from remediator.errors import SettingsError
 BACKLOG = 2048
 # Who takes nothing of an answer for so long will not, and is cut off; an idle connection, with nothing to take, is not.
 _UNREAD_MS = 15_000
-
-
-class QuietServer(uvicorn.Server):
-    """uvicorn without its own signals."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leave them to who runs it."""
-        yield
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -55,6 +43,12 @@ def bind(host: str, port: int) -> socket.socket:
     # asyncio waits without end for who takes nothing of an answer, and keeps the descriptor.
     bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNREAD_MS)
     return bound
+
+
+def address_of(bound: socket.socket) -> str:
+    """Where it is bound, as in a URL: ``127.0.0.1:9095``, ``[::1]:9095``."""
+    host, port = bound.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def raise_file_limit() -> None:

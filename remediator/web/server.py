@@ -14,14 +14,11 @@ import threading
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-import uvicorn
-
 from remediator.errors import StoreError
-from remediator.listening.address import BACKLOG, QuietServer, bind, raise_file_limit
-from remediator.listening.head import HeadDeadline
+from remediator.listening.address import address_of, bind, raise_file_limit
 from remediator.listening.loop_errors import LoopErrors
+from remediator.listening.serving import QuietServer, uvicorn_config
 from remediator.listening.tls import RenewedCertificate
-from remediator.settings import Settings
 from remediator.telemetry import get_logger
 from remediator.web.app import create_app
 from remediator.web.auth import Authenticator
@@ -32,9 +29,6 @@ if TYPE_CHECKING:
 
 _log = get_logger(__name__)
 
-# Alertmanager keeps idle connections for 5 minutes: it should be the one to close them, or a delivery now and then
-# meets a connection that closes under it.
-_KEEP_ALIVE_S = 310
 # For answers under way at a stop; a commit takes milliseconds, and the engine's own grace comes after it.
 _LAST_ANSWERS_S = 5
 # Python looks for garbage in circles after every 700 new objects, which one delivery makes, and holds everything up: at
@@ -121,12 +115,12 @@ class _Listening:
         authenticator = Authenticator(settings)
         flask_app = create_app(app, authenticator=authenticator, draining=self._draining)
         self._door = Door(flask_app, authenticator=authenticator, max_body=settings.max_body)
-        self._server = QuietServer(_uvicorn_config(self._door, settings))
+        certificate = RenewedCertificate.of(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
+        self._server = QuietServer(uvicorn_config(self._door, certificate, last_answers_s=_LAST_ANSWERS_S))
         self._socket = bind(settings.listen_host, port)
         self._loop: asyncio.AbstractEventLoop | None = None
         self.is_running = threading.Event()
-        host, bound_port = self._socket.getsockname()[:2]
-        self.address = f"[{host}]:{bound_port}" if ":" in host else f"{host}:{bound_port}"
+        self.address = address_of(self._socket)
         self.scheme = "https" if settings.tls_cert else "http"
         self._has_auth = not authenticator.is_open
 
@@ -177,27 +171,3 @@ class _Listening:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self.close()
-
-
-def _uvicorn_config(door: Door, settings: Settings) -> uvicorn.Config:
-    config = uvicorn.Config(
-        door,
-        interface="asgi3",
-        # One loop everywhere, whatever else is installed.
-        loop="asyncio",
-        http=HeadDeadline,
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        # The peer is who connected: a header could claim anything.
-        proxy_headers=False,
-        server_header=False,
-        backlog=BACKLOG,
-        timeout_keep_alive=_KEEP_ALIVE_S,
-        timeout_graceful_shutdown=_LAST_ANSWERS_S,
-    )
-    config.load()
-    certificate = RenewedCertificate.of(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
-    config.ssl = certificate.context if certificate else None
-    return config

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import tempfile
 from collections.abc import Callable
 from functools import lru_cache
@@ -15,6 +14,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
+from realparts.promtool import ask
 from remediator.loading.promql import labels_of
 
 ROWS: list[dict[str, Any]] = [
@@ -37,15 +37,11 @@ _LABELS = re.compile(r'\{(?P<labels>(?:\w+="(?:\\.|[^"\\])*"(?:, )?)*)\} ')
 def left_by(promtool: Path) -> dict[str, list[dict[str, str]]]:
     """Expression → the labels of each series that it gives: expected is what there is not, so promtool tells all."""
     wanted = [{"labels": "never", "value": -99}]
-    test = {
-        "interval": "1m",
-        "input_series": [{"series": series, "values": "1+1x60"} for series in SERIES],
-        "promql_expr_test": [{"expr": row["expr"], "eval_time": "30m", "exp_samples": wanted} for row in ROWS],
-    }
+    questions = [{"expr": row["expr"], "eval_time": "30m", "exp_samples": wanted} for row in ROWS]
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "test.yml"
-        file.write_text(json.dumps({"rule_files": [], "evaluation_interval": "1m", "tests": [test]}))
-        said = subprocess.run([str(promtool), "test", "rules", str(file)], capture_output=True, text=True, timeout=120)
+        series = [(name, "1+1x60") for name in SERIES]
+        said = ask(promtool, file, series, questions, scrape_s=60, evaluate_s=60, rule_files=())
     text = said.stdout + said.stderr
     return {
         json.loads(found["expr"]): [

@@ -12,7 +12,8 @@ from xml.etree import ElementTree
 import pytest
 from ruamel.yaml import YAML
 
-from simulator.charts import CHARTS, FOLDER, RULES
+from realparts.promtool import GPU_RULES
+from simulator.charts import CHARTS, FOLDER
 from simulator.scenario import STORIES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -179,7 +180,7 @@ def test_chart_when_read_then_is_small_and_says_what_it_is_made_from(chart: Any)
 
     assert file.stat().st_size < MOST_BYTES
     assert (STORIES / f"{chart.story}.yaml").exists()
-    assert [name for name in (f"Story {chart.story} ", *(rule.name for rule in RULES)) if name not in said] == []
+    assert [name for name in (f"Story {chart.story} ", *(rule.name for rule in GPU_RULES)) if name not in said] == []
 
 
 @pytest.mark.parametrize("chart", CHARTS, ids=lambda chart: chart.name)

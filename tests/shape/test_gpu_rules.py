@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -10,8 +9,8 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from remediator.core.units import parse_duration
 from remediator.loading.rules import read_rules
+from rule_tests import seen_of
 
 ROOT = Path(__file__).resolve().parents[2]
 PROMETHEUS = ROOT / "deploy" / "prometheus"
@@ -32,11 +31,6 @@ RECORDED = {
     for group in read(PROMETHEUS / "gpu-recording.yml")["groups"]
     for rule in group["rules"]
 }
-TESTS = [
-    test.get("alert_rule_test", [])
-    for file in sorted((PROMETHEUS / "tests").glob("*.yml"))
-    for test in read(file)["tests"]
-]
 
 
 @pytest.mark.parametrize("rule", ALERTS, ids=lambda rule: f"{rule['alert']} {rule['labels']['severity']}")
@@ -61,16 +55,7 @@ def test_gpu_alerts_when_read_then_none_has_a_label_of_its_exporter() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_gpu_alert_when_tested_then_it_is_silent_and_fires_and_ends(name: str) -> None:
-    seen = set()
-    for rows in TESTS:
-        fired: set[str] = set()
-        mine = [row for row in rows if row["alertname"] == name]
-        for row in sorted(mine, key=lambda row: parse_duration(row["eval_time"])):
-            fires = {json.dumps(alert["exp_labels"], sort_keys=True) for alert in row["exp_alerts"]}
-            seen |= {"fires"} if fires else {"ends"} if fired else {"silent"}
-            seen |= {"ends"} if fired - fires else set()
-            fired |= fires
-    assert seen == {"silent", "fires", "ends"}
+    assert seen_of(name) == {"silent", "fires", "ends"}
 
 
 def test_xids_when_sorted_by_the_rules_then_each_is_in_the_class_of_the_catalogue() -> None:

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from remediator.core.units import parse_duration
 from remediator.telemetry import Metrics
+from rule_tests import seen_of
 
 ROOT = Path(__file__).resolve().parents[2]
 PROMETHEUS = ROOT / "deploy" / "prometheus"
@@ -36,11 +36,6 @@ RULES = {
     for rule in group["rules"]
     if group["name"] == "remediator"
 }
-RULE_TESTS = [
-    test.get("alert_rule_test", [])
-    for file in sorted((PROMETHEUS / "tests").glob("*.yml"))
-    for test in YAML(typ="safe").load(file)["tests"]
-]
 
 
 def exported() -> dict[str, str]:
@@ -96,16 +91,7 @@ def test_rule_when_it_fires_then_says_what_and_why_and_where_to_read_on(name: st
 
 @pytest.mark.parametrize("name", RULES)
 def test_rule_when_tested_then_it_stays_silent_and_fires_and_ends(name: str) -> None:
-    seen = set()
-    for rows in RULE_TESTS:
-        fired: set[str] = set()
-        mine = [row for row in rows if row["alertname"] == name]
-        for row in sorted(mine, key=lambda row: parse_duration(row["eval_time"])):
-            fires = {json.dumps(alert["exp_labels"], sort_keys=True) for alert in row["exp_alerts"]}
-            seen |= {"fires"} if fires else {"ends"} if fired else {"silent"}
-            seen |= {"ends"} if fired - fires else set()
-            fired |= fires
-    assert seen == {"silent", "fires", "ends"}
+    assert seen_of(name) == {"silent", "fires", "ends"}
 
 
 def test_runbooks_when_listed_then_each_is_of_a_rule() -> None:

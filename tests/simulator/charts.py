@@ -9,9 +9,7 @@ is at times between → a small SVG. Nothing in a chart is drawn by hand: what a
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -20,16 +18,14 @@ from html import escape
 from pathlib import Path
 from typing import Literal
 
-from ruamel.yaml import YAML
-
 from realparts.prometheus import find_program
+from realparts.promtool import GPU_RULES, ask
 from remediator.core.units import parse_duration
 from simulator import backfill
 from simulator.scenario import load
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docs" / "gpu" / "charts"
-RULES = [ROOT / "deploy" / "prometheus" / f"gpu-{name}.yml" for name in ("recording", "thresholds", "alerts")]
 STEP_S = 15
 """Between two scrapes, as between two evaluations of the rules."""
 
@@ -101,29 +97,15 @@ class Chart:
 def evaluate(chart: Chart) -> dict[str, Values]:
     """Expression → its values at the chart's times, all rules running since the story began.
 
-    promtool has no command that prints a value, but a test that expects none says which it got.
-
     Raises:
         BackfillError: promtool could not play it; with its words.
     """
     exprs = [one.expr for panel in chart.panels for one in (*panel.lines, *panel.fires)]
     series = backfill.series(load(chart.story), step_s=STEP_S, duration_s=chart.times[-1], sources=chart.sources)
-    test = {
-        "interval": f"{STEP_S}s",
-        "input_series": [{"series": name, "values": values} for name, values in series],
-        "promql_expr_test": [
-            {"expr": expr, "eval_time": f"{at}s", "exp_samples": []} for at in chart.times for expr in exprs
-        ],
-    }
-    groups = [group["name"] for file in RULES for group in YAML(typ="safe").load(file)["groups"]]
-    document = {"rule_files": [str(file) for file in RULES], "evaluation_interval": f"{STEP_S}s"}
+    questions = [{"expr": expr, "eval_time": f"{at}s", "exp_samples": []} for at in chart.times for expr in exprs]
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "story.json"
-        file.write_text(json.dumps({**document, "group_eval_order": groups, "tests": [test]}))
-        command = [str(find_program("promtool")), "test", "rules", str(file)]
-        # Collecting garbage four times as rarely saves a fifth of the time.
-        environment = {**os.environ, "GOGC": "400"}
-        said = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+        said = ask(find_program("promtool"), file, series, questions, scrape_s=STEP_S, evaluate_s=STEP_S)
     found: dict[str, Values] = {expr: {} for expr in exprs}
     got = re.findall(r'expr: ("(?:[^"\\]|\\.)*"), time: (\S+),\s+exp: nil\s+got: \S*?\{\} (\S+)$', said.stderr, re.M)
     for expr, at, value in got:
@@ -187,7 +169,7 @@ def draw(chart: Chart, found: dict[str, Values]) -> str:
         top = plot + HEIGHT + 8 + ROW * rows + 8
     for hour in range(-(-first // 3600), last // 3600 + 1):
         out.append(f'<text x="{x(hour * 3600):.0f}" y="{top + 8}" class="m">{hour} h</text>')
-    made = f"Story {chart.story} of tests/simulator, judged by {', '.join(file.name for file in RULES)}"
+    made = f"Story {chart.story} of tests/simulator, judged by {', '.join(file.name for file in GPU_RULES)}"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {top + 16}" role="img">'
         f"<title>{escape(chart.panels[0].title)}</title><desc>{made}. Made by python -m simulator.charts.</desc>"

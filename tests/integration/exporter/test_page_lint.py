@@ -11,7 +11,8 @@ import pytest
 from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import Metric
 
-from remediator.clients.ports import GpuDevice, GpuDriver, GpuProcess, GpuReading, PowerLimits, ThrottleReason
+from gpu_reading import FULL
+from remediator.clients.ports import GpuDevice, GpuDriver
 from remediator.exporter.collect import FAMILIES, families
 from remediator.exporter.leak import Growth
 from remediator.exporter.snapshot import GpuSample, ProcessSample, Snapshot
@@ -26,29 +27,6 @@ PROCESS = ProcessSample(
     workload=Workload(container_name='a"b\\c\nd'),
     growth=Growth(bytes_per_second=1e6, uncertainty_bytes_per_second=1e3, is_leaking=True, seconds_until_full=7200.0),
 )
-READING = GpuReading(
-    memory_used_bytes=10,
-    memory_total_bytes=100,
-    memory_free_bytes=85,
-    memory_reserved_bytes=5,
-    utilization_ratio=0.97,
-    temperature_c=61,
-    memory_temperature_c=70,
-    slowdown_temperature_c=90,
-    power_mw=412_345,
-    power_limits=PowerLimits(
-        requested_mw=600_000, enforced_mw=600_000, default_mw=700_000, least_mw=200_000, most_mw=700_000
-    ),
-    throttle_reasons=frozenset({ThrottleReason.SW_POWER_CAP}),
-    ecc_corrected=7,
-    ecc_uncorrected=0,
-    remapped_correctable=1,
-    remapped_uncorrectable=0,
-    is_remap_pending=True,
-    is_remap_failed=False,
-    recovery_action=2,
-    processes=(GpuProcess(pid=100, used_bytes=10),),
-)
 
 
 class Page:
@@ -56,7 +34,7 @@ class Page:
 
     def collect(self) -> list[Metric]:
         gpus = [
-            GpuSample(device=device, age_s=0.5, reading=READING, utilization_mean_ratio=0.5, processes=(PROCESS,))
+            GpuSample(device=device, age_s=0.5, reading=FULL, utilization_mean_ratio=0.5, processes=(PROCESS,))
             for device in (DEVICE, replace(DEVICE, index=1, uuid="GPU-b"))
         ]
         driver = GpuDriver(driver_version="570.1", nvml_version="12.570.1")

@@ -12,6 +12,7 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
+from gpu_reading import FULL
 from remediator import __version__
 from remediator.clients.ports import GpuDevice, GpuDriver, GpuProcess, GpuReading, PowerLimits, ThrottleReason
 from remediator.exporter.collect import FAMILIES, Kind, Origin, families, origin_of
@@ -23,31 +24,6 @@ DEVICE = GpuDevice(index=3, uuid="GPU-a", name="NVIDIA H100 80GB HBM3")
 DRIVER = GpuDriver(driver_version="570.1", nvml_version="12.570.1")
 LEAK = Growth(bytes_per_second=1000.0, uncertainty_bytes_per_second=10.0, is_leaking=True, seconds_until_full=7200.0)
 CALM = Growth(bytes_per_second=0.0, uncertainty_bytes_per_second=5.0, is_leaking=False, seconds_until_full=None)
-FULL = GpuReading(
-    memory_used_bytes=10,
-    memory_total_bytes=100,
-    memory_free_bytes=85,
-    memory_reserved_bytes=5,
-    utilization_ratio=0.97,
-    temperature_c=61,
-    memory_temperature_c=70,
-    slowdown_temperature_c=90,
-    shutdown_temperature_c=95,
-    temperature_margin_c=26,
-    power_mw=412_345,
-    power_limits=PowerLimits(
-        requested_mw=600_000, enforced_mw=600_000, default_mw=700_000, least_mw=200_000, most_mw=700_000
-    ),
-    throttle_reasons=frozenset({ThrottleReason.SW_POWER_CAP}),
-    ecc_corrected=7,
-    ecc_uncorrected=0,
-    remapped_correctable=1,
-    remapped_uncorrectable=0,
-    is_remap_pending=True,
-    is_remap_failed=False,
-    recovery_action=2,
-    processes=(GpuProcess(pid=100, used_bytes=10),),
-)
 G = {
     "gpu": "3",
     "UUID": "GPU-a",
